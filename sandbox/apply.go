@@ -56,6 +56,8 @@ type ConflictError struct {
 	// Kept are the new paths of files of the host that could not go back. The host has made other files in their
 	// places.
 	Kept []string
+	// Directories are the overlaid directories in which all was applied, before the conflicts came up in another one.
+	Directories []string
 }
 
 // maxNamed bounds how many conflicts an error names.
@@ -75,6 +77,9 @@ func (e *ConflictError) Error() string {
 	}
 	if len(e.Kept) > 0 {
 		done += ", and files of the host that could not go back are kept as " + named("/", e.Kept)
+	}
+	if len(e.Directories) > 0 {
+		done = "all was applied in " + named("/", e.Directories) + "; in the other directory " + done
 	}
 	return done + ", since the host has changed meanwhile; name other paths, or overwrite these:\n" + strings.Join(lines, "\n")
 }
@@ -140,12 +145,30 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (_ *Applied, err er
 	if o.DryRun {
 		return done, nil
 	}
-	for _, p := range plans {
+	for i, p := range plans {
 		if err := c.commit(ctx, p); err != nil {
-			return done, err
+			return done, afterOthers(err, plans[:i])
 		}
 	}
 	return done, nil
+}
+
+// afterOthers adds the directories in which all was applied before an error.
+func afterOthers(err error, plans []*treePlan) error {
+	var dirs []string
+	for _, p := range plans {
+		if len(p.Changes()) > 0 {
+			dirs = append(dirs, p.tree.Path)
+		}
+	}
+	if len(dirs) == 0 {
+		return err
+	}
+	if conflict, ok := errors.AsType[*ConflictError](err); ok {
+		conflict.Directories = dirs
+		return err
+	}
+	return fmt.Errorf("%w; all was applied in %s", err, named("/", dirs))
 }
 
 // A treePlan is the plan for one tree.

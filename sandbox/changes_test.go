@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,10 +42,10 @@ func TestChangesOfWhatIsRemovedMeanwhileSaySo(t *testing.T) {
 	}
 }
 
-// A refusing is a provider of fakes that cannot note an apply, for a reason.
-type refusing struct {
+// An altered is a provider of fakes, with other answers to an apply. A nil answer is the fake's.
+type altered struct {
 	*sandboxtest.Fake
-	why *error
+	applied, verify func() error
 }
 
 type fakeInstance interface {
@@ -55,35 +56,88 @@ type fakeInstance interface {
 	Describe(ctx context.Context) (sandbox.Info, error)
 }
 
-type refusingInstance struct {
+type alteredInstance struct {
 	fakeInstance
-	why *error
+	altered
 }
 
-func (r refusing) Create(ctx context.Context, request sandbox.Request) (sandbox.Instance, error) {
-	i, err := r.Fake.Create(ctx, request)
+func (a altered) Create(ctx context.Context, request sandbox.Request) (sandbox.Instance, error) {
+	i, err := a.Fake.Create(ctx, request)
 	if err != nil {
 		return nil, err
 	}
-	return refusingInstance{i.(fakeInstance), r.why}, nil
+	return alteredInstance{i.(fakeInstance), a}, nil
 }
 
-func (i refusingInstance) Applied(context.Context, string, map[string]layer.Stamp) error { return *i.why }
+func (i alteredInstance) Applied(ctx context.Context, tree string, stamps map[string]layer.Stamp) error {
+	if i.applied != nil {
+		return i.applied()
+	}
+	return i.fakeInstance.Applied(ctx, tree, stamps)
+}
+
+func (i alteredInstance) Verify(ctx context.Context, sync bool) error {
+	if i.verify != nil {
+		return i.verify()
+	}
+	return i.fakeInstance.Verify(ctx, sync)
+}
+
+// box makes a fake with overlays.
+func (a altered) box(t *testing.T, overlays ...string) *sandbox.Sandbox {
+	t.Helper()
+	a.Fake = &sandboxtest.Fake{Run: playScript}
+	m, err := sandbox.NewManager(sandbox.ManagerConfig{Prefer: []string{sandboxtest.Name}, Providers: []sandbox.Provider{a}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() })
+	return create(t, m, sandbox.Config{Overlays: overlays})
+}
+
+// A conflict in the second directory comes up after the first was applied. The error says so.
+func TestALateConflictNamesTheDirectoriesBeforeIt(t *testing.T) {
+	first, second := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(second+"/old", []byte("old"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	verified := 0
+	sb := altered{verify: func() error {
+		if verified++; verified == 3 { // by the apply, its first and its second commit
+			return os.WriteFile(second+"/old", []byte("theirs"), 0o644)
+		}
+		return nil
+	}}.box(t, first, second)
+	if r, err := sb.Exec(t.Context(), script("write "+first+"/new fresh;write "+second+"/old other").command()); err != nil || !r.OK() {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	c, err := sb.Changes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.Apply(t.Context(), sandbox.ApplyOptions{})
+	conflict, ok := errors.AsType[*sandbox.ConflictError](err)
+	if !ok || !slices.Equal(conflict.Directories, []string{first}) || len(conflict.Conflicts) != 1 || conflict.Conflicts[0].Path != second+"/old" {
+		t.Fatalf("%v", err)
+	}
+	if want := "all was applied in " + first + "; in the other directory nothing was applied, since"; !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v", err)
+	}
+	for name, want := range map[string]string{first + "/new": "fresh", second + "/old": "theirs"} {
+		if got, err := os.ReadFile(name); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
 
 // A sandbox has no room to note an apply. That is told once, and nothing fails later.
 func TestAnApplyThatCannotBeNoted(t *testing.T) {
 	full := &sandbox.ConfigError{Reason: "no room"}
 	for name, first := range map[string]error{"by the apply": full, "by the next program": errors.New("the launcher is gone")} {
 		t.Run(name, func(t *testing.T) {
-			why := first
-			p := refusing{&sandboxtest.Fake{Run: playScript}, &why}
-			m, err := sandbox.NewManager(sandbox.ManagerConfig{Prefer: []string{sandboxtest.Name}, Providers: []sandbox.Provider{p}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer m.Close()
-			dir := t.TempDir()
-			sb := create(t, m, sandbox.Config{Overlays: []string{dir}})
+			why, dir := first, t.TempDir()
+			sb := altered{applied: func() error { return why }}.box(t, dir)
 			if r, err := sb.Exec(t.Context(), script("write "+dir+"/new fresh").command()); err != nil || !r.OK() {
 				t.Fatalf("%+v, %v", r, err)
 			}
