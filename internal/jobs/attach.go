@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 func (v *Session) noExec(exec string) error {
@@ -74,6 +75,16 @@ func (v *Session) attach(ctx context.Context, e ExecID) (_ *Process, err error) 
 // drainer on a busy machine.
 const drainTime = 10 * time.Second
 
+// drain waits for the whole output of a detached exec, and adds to the result whether it is complete.
+func (p *Process) drain(r *spec.Result) {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	if err := p.Inside.Drained(ctx); err != nil && !errors.Is(err, agent.ErrGone) {
+		r.Notes = append(r.Notes, "not all of the command's output may be kept: "+err.Error())
+	}
+	r.StdoutTruncated, r.StderrTruncated = p.Kept.cut(p.Kept.stdout), p.Kept.cut(p.Kept.stderr)
+}
+
 // forget removes the state of a detached exec that has ended, once a client knows the result.
 // Clients that have the output open can read it for ToldTime.
 //
@@ -81,16 +92,10 @@ const drainTime = 10 * time.Second
 // the old place, its state is removed with the output. The agent then ends the writer of the
 // output. Otherwise another command that has opened the pipes could keep the writer alive.
 func (p *Process) forget() error {
-	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
-	defer cancel()
-	if err := p.Inside.Drained(ctx); err != nil && !errors.Is(err, agent.ErrGone) {
-		p.result.Notes = append(p.result.Notes, "not all of the command's output may be kept: "+err.Error())
-	}
-	p.result.StdoutTruncated, p.result.StderrTruncated = p.Kept.cut(p.Kept.stdout), p.Kept.cut(p.Kept.stderr)
 	p.Live.Disarm(p.Exec)
 	told, err := p.Live.Told.add(p.Exec, p.Kept)
-	ctx, done := context.WithTimeout(context.Background(), drainTime) // the first context may have ended
-	defer done()
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
 	if conn, err := p.Live.Connect(ctx); err == nil {
 		_ = conn.Forget(ctx, p.Exec.agent()) // after an error the agent is gone, or forgets when it needs the place
 	}
@@ -101,8 +106,8 @@ func (p *Process) forget() error {
 }
 
 // Attach returns a handle of a detached command by the id of its exec. The command may have
-// ended. Several processes can attach to one command. Once a client has got the result, nobody
-// can attach any more.
+// ended. Several processes can attach to one command, and all get the same Result. Once a client
+// has got the result, nobody can attach any more.
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrPaused].
 func (v *Session) Attach(ctx context.Context, exec string) (*Process, error) {

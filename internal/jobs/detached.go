@@ -29,6 +29,8 @@ type detached struct {
 	Dir            string
 	stdout, stderr *os.File
 	limit          int64 // of each stream, in bytes
+	// result is the open file resultName.
+	result *os.File
 }
 
 // execRecord is exec.json.
@@ -132,13 +134,15 @@ func sinceBoot() (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// open opens the files with the output.
+// open opens the files with the output, and that for the Result.
 func (d *detached) open(flags int) (err error) {
 	if d.stdout, err = openOutput(filepath.Join(d.Dir, "stdout"), flags); err != nil {
 		return err
 	}
-	d.stderr, err = openOutput(filepath.Join(d.Dir, "stderr"), flags)
-	return err
+	if d.stderr, err = openOutput(filepath.Join(d.Dir, "stderr"), flags); err != nil {
+		return err
+	}
+	return d.openResult()
 }
 
 // openOutput opens a file with output. It refuses a link, a pipe or a device that is in the place of
@@ -169,13 +173,13 @@ func (d *detached) reopen() error {
 	return d.open(os.O_RDONLY)
 }
 
-// close closes the files with the output.
+// close closes the files. It also ends the lock.
 func (d *detached) close() error {
 	if d == nil {
 		return nil
 	}
 	var errs []error
-	for _, f := range []*os.File{d.stdout, d.stderr} {
+	for _, f := range []*os.File{d.stdout, d.stderr, d.result} {
 		if f == nil {
 			continue
 		}

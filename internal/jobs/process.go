@@ -202,6 +202,7 @@ func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 		return p.result, p.err
 	}
 	exit, err := p.awaitEnd(ctx)
+	defer p.Kept.unlock()
 	if errors.Is(err, errClosing) {
 		return spec.Result{}, os.ErrClosed // Close ends the exec
 	}
@@ -220,9 +221,10 @@ func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 		p.deadline.Stop()
 	}
 	p.ended = true
-	p.result, p.err = p.conclude(exit, err, cancelled)
-	if p.Kept != nil && p.err == nil {
-		p.err = p.forget()
+	if p.Kept != nil {
+		p.result, p.err = p.concludeOnce(exit, err)
+	} else {
+		p.result, p.err = p.conclude(exit, err, cancelled)
 	}
 	p.leave()
 	return p.result, p.err
@@ -231,7 +233,8 @@ func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 // errClosing says that Close has interrupted a Wait.
 var errClosing = errors.New("the process is closed")
 
-// awaitEnd waits for the command's end. The end of ctx or Close interrupts the wait.
+// awaitEnd waits for the command's end, and locks the Result of a detached command. The end of ctx or Close
+// interrupts the wait.
 func (p *Process) awaitEnd(ctx context.Context) (agent.Exit, error) {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -242,6 +245,11 @@ func (p *Process) awaitEnd(ctx context.Context) (agent.Exit, error) {
 	p.interrupt = cancel
 	p.ending.Unlock()
 	exit, err := p.Inside.Wait(waiting)
+	if p.Kept != nil && waiting.Err() == nil {
+		if locked := p.Kept.lock(waiting); locked != nil {
+			err = locked
+		}
+	}
 	p.ending.Lock()
 	defer p.ending.Unlock()
 	p.interrupt = nil

@@ -185,7 +185,7 @@ func (p *Process) take(a *Answer, files []*os.File) error {
 		close(p.begun)
 		return nil
 	case a.Result != nil && len(files) == 0:
-		p.end(a.Result.plain(), nil)
+		p.end(a.Result.Plain(), nil)
 		return nil
 	}
 	descriptor.Close(files...)

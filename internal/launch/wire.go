@@ -244,7 +244,8 @@ func NewWireResult(r spec.Result) *WireResult {
 	return &WireResult{plainResult: plainResult(r), Duration: r.Duration, CPU: r.CPU}
 }
 
-func (w *WireResult) plain() spec.Result {
+// Plain is the result.
+func (w *WireResult) Plain() spec.Result {
 	r := spec.Result(w.plainResult)
 	r.Duration, r.CPU = w.Duration, w.CPU
 	return r

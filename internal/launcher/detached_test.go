@@ -4,8 +4,10 @@ import (
 	"errors"
 	"io"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -278,5 +280,52 @@ func TestAnAgentThatDoesNotAnswerIsNamed(t *testing.T) {
 	t.Cleanup(func() { _ = unix.Kill(init, unix.SIGCONT) })
 	if err := sb.session.Sweep(t.Context()); err == nil || !strings.Contains(err.Error(), "remove the sandbox with down") {
 		t.Errorf("stopped: %v", err)
+	}
+}
+
+// Several clients wait for one detached command. Each gets the same Result, with the figures of the command's group.
+func TestAllWaitersGetTheResultOfADetachedExec(t *testing.T) {
+	for name, script := range map[string]string{
+		"with output": "until [ -e go ]; do sleep 0.01; done; head -c 1m /dev/zero | tr '\\0' x; exit 5",
+		"without":     "until [ -e go ]; do sleep 0.01; done; exit 5",
+		"timed out":   "touch go; sleep 1000",
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newTestLauncher(t)
+			sb := up(t, l, "", spec.Config{})
+			command := spec.Command{Args: []string{"sh", "-c", script}, Detached: true}
+			if name == "timed out" {
+				command.Timeout = spec.Duration(3 * time.Second)
+			}
+			p := detachedStart(t, sb, command)
+			clients := []*jobs.Process{p}
+			for _, from := range []*Sandbox{sb, elsewhere(t, sb), elsewhere(t, sb)} {
+				q, err := from.Attach(t.Context(), p.ID())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer q.Close()
+				clients = append(clients, q)
+			}
+			results, errs := make([]spec.Result, len(clients)), make([]error, len(clients))
+			var wait sync.WaitGroup
+			for i, c := range clients[:len(clients)-1] {
+				wait.Go(func() { results[i], errs[i] = c.Wait(t.Context()) })
+			}
+			if r, _ := sh(t, sb, "touch go"); !r.OK() {
+				t.Fatal(r)
+			}
+			wait.Wait()
+			late := len(clients) - 1 // asks when the others have the result
+			results[late], errs[late] = clients[late].Wait(t.Context())
+			for i, r := range results {
+				if errs[i] != nil || !reflect.DeepEqual(r, results[0]) || r.PeakMemory == 0 || r.ExitCode == 0 {
+					t.Errorf("%d: %+v, %v\nthe first: %+v", i, r, errs[i], results[0])
+				}
+			}
+			if execs, err := sb.Execs(t.Context()); err != nil || len(execs) != 0 {
+				t.Errorf("execs %+v, %v", execs, err)
+			}
+		})
 	}
 }

@@ -1,0 +1,97 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// resultName is the file for the Result of a detached exec. Each attached client has the file open, also after its
+// removal. The client that is the first to lock the file ends the exec and writes the Result. The others read it.
+const resultName = "result.json"
+
+// lockAgain is the pause between two tries to lock the file.
+const lockAgain = 5 * time.Millisecond
+
+func (d *detached) openResult() (err error) {
+	d.result, err = openOutput(filepath.Join(d.Dir, resultName), unix.O_RDWR|unix.O_CREAT)
+	return err
+}
+
+// lock waits until no other client ends the exec.
+func (d *detached) lock(ctx context.Context) error {
+	for {
+		err := unix.Flock(int(d.result.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		select {
+		case <-time.After(lockAgain):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// unlock lets the next client have the lock. An exec that is not detached has none.
+func (d *detached) unlock() {
+	if d != nil {
+		_ = unix.Flock(int(d.result.Fd()), unix.LOCK_UN) // fails only if the file is closed, which ends the lock, too
+	}
+}
+
+// readResult returns the Result that another client has written. It returns false if there is none, or only a part
+// because that client was killed.
+func (d *detached) readResult() (spec.Result, bool, error) {
+	data, err := io.ReadAll(io.NewSectionReader(d.result, 0, math.MaxInt64))
+	if err != nil {
+		return spec.Result{}, false, err
+	}
+	var r launch.WireResult
+	if json.Unmarshal(data, &r) != nil {
+		return spec.Result{}, false, nil
+	}
+	return r.Plain(), true, nil
+}
+
+func (d *detached) writeResult(r spec.Result) error {
+	data, err := json.Marshal(launch.NewWireResult(r))
+	if err != nil {
+		return err
+	}
+	if err := d.result.Truncate(0); err != nil {
+		return err
+	}
+	_, err = d.result.WriteAt(data, 0)
+	return err
+}
+
+// concludeOnce is conclude for a detached command, with the lock held. All clients get the same Result.
+func (p *Process) concludeOnce(exit agent.Exit, waitErr error) (spec.Result, error) {
+	r, known, err := p.Kept.readResult()
+	if err != nil {
+		return spec.Result{}, err
+	}
+	if known {
+		p.Live.Leaves.retire(p.Leaf)
+		return r, p.forget()
+	}
+	if r, err = p.conclude(exit, waitErr, false); err != nil {
+		return r, err
+	}
+	p.drain(&r)
+	if err := p.Kept.writeResult(r); err != nil {
+		r.Notes = append(r.Notes, "other clients that wait for this command may get another result: "+err.Error())
+	}
+	return r, p.forget()
+}
