@@ -43,10 +43,10 @@ func RecoverAndTell(target *os.File, tell func(source string, stamps map[string]
 	return recoverAll(target, false, tell)
 }
 
-// RecoverView is Recover for a sandbox's view of a tree. The view also shows the journals of
-// applies to the host's tree. RecoverView does not touch them.
-func RecoverView(target *os.File) (Recovery, error) {
-	return recoverAll(target, true, nil)
+// RecoverView is RecoverAndTell for a sandbox's view of a tree. The view also shows the journals
+// of applies to the host's tree. RecoverView does not touch them.
+func RecoverView(target *os.File, tell func(source string, stamps map[string]layer.Stamp) error) (Recovery, error) {
+	return recoverAll(target, true, tell)
 }
 
 func recoverAll(target *os.File, view bool, tell func(string, map[string]layer.Stamp) error) (Recovery, error) {

@@ -288,6 +288,50 @@ func TestUndoSeesWhatIsWrittenAtOnce(t *testing.T) {
 	}
 }
 
+// Another command changes the files of a transaction while the transaction joins. Undo does not drop these changes.
+func TestUndoKeepsWhatIsWrittenDuringTheJoin(t *testing.T) {
+	for _, storage := range []spec.Storage{spec.StorageMemory, spec.StorageDisk} {
+		t.Run(string(storage), func(t *testing.T) {
+			l := newTestLauncher(t)
+			sb := up(t, l, newID(), spec.Config{Storage: storage, Cwd: spec.WorkspacePath})
+			sh(t, sb, "echo old > f; mkdir d")
+			// It writes as soon as the join shows, for each of the files.
+			other, read := piped(t, sb, spec.Command{Args: []string{"sh", "-c", `echo waits; x=; y=
+				until [ "$x" = joined ]; do read x < f; done; echo other > f
+				until [ -e d/new ]; do :; done; echo other > d/theirs; echo ends`}})
+			eventually(t, "it waits", func() bool {
+				_, out := sh(t, sb, "ps ax -o args")
+				return strings.Contains(out.stdout, "until")
+			})
+			if r, out := transact(t, sb, "echo joined > f; echo new > d/new; rm -rf e; head -c 20m /dev/zero > z; mkdir e; for i in $(seq 200); do echo $i > e/$i; done"); !r.OK() {
+				t.Fatal(r, out)
+			}
+			if r, err := other.Wait(t.Context()); err != nil || !r.OK() {
+				t.Fatal(r, err, read())
+			}
+			if err := sb.Undo(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "/workspace/f") {
+				t.Errorf("undo: %v", err)
+			}
+			if _, out := sh(t, sb, "cat f d/theirs"); out.stdout != "other\nother\n" {
+				t.Errorf("then there is %q", out)
+			}
+			// Without the change of another command all is taken back.
+			if r, out := transact(t, sb, "echo again > e/1; rm e/2; mv e/3 e/4; ln e/5 e/link; chmod 600 e/6; mkdir -p e/7.d/in; echo deep > e/7.d/in/deep"); !r.OK() {
+				t.Fatal(r, out)
+			}
+			if r, out := transact(t, sb, "echo once more > e/1; echo back > e/2; rm -r e/7.d; echo file > e/7.d"); !r.OK() {
+				t.Fatal(r, out)
+			}
+			if err := sb.Undo(t.Context(), 2); err != nil {
+				t.Error(err)
+			}
+			if _, out := sh(t, sb, "cat e/1 e/2 e/3 e/4; ls e | wc -l; stat -c %a e/6"); out.stdout != "1\n2\n3\n4\n200\n644\n" {
+				t.Errorf("after undo there is %q", out)
+			}
+		})
+	}
+}
+
 func TestATransactionThatIsGivenUpVanishes(t *testing.T) {
 	l := newTestLauncher(t)
 	sb, overlaid, _ := everywhere(t, l, spec.StorageMemory)

@@ -195,7 +195,10 @@ func (w *work) save(s *step) error {
 // stay done, and the next process goes on.
 func (w *work) carryOut(ctx context.Context, steps []*step) error {
 	for _, s := range steps {
-		_, err := s.plan.Commit(context.WithoutCancel(ctx))
+		report, err := s.plan.Commit(context.WithoutCancel(ctx))
+		if err == nil {
+			err = w.note(s.place, report.Stamps)
+		}
 		if err == nil {
 			err = s.plan.Close() // nothing of it is left there, once it counts
 		}
@@ -266,11 +269,18 @@ func (w *work) has(i int, name string) bool {
 // step plans the work at one place. It takes over the target.
 func (w *work) step(i int, name string, to target, o apply.Options) (*step, error) {
 	host := w.Places[i].Host
-	recoverIn := apply.Recover
+	recoverIn := apply.RecoverAndTell
 	if host == "" {
 		recoverIn, o.View = apply.RecoverView, true
 	}
-	if _, err := recoverIn(to.dir); err != nil {
+	o.Source = w.source(i)
+	_, err := recoverIn(to.dir, func(source string, stamps map[string]layer.Stamp) error {
+		if source != o.Source {
+			return apply.ErrUntold
+		}
+		return w.note(i, stamps)
+	})
+	if err != nil {
 		return nil, err
 	}
 	dir, err := rootfs.OpenDir(w.dir, strconv.Itoa(i)+"/"+name)
@@ -290,8 +300,9 @@ func (w *work) step(i int, name string, to target, o apply.Options) (*step, erro
 	}
 	plan, err := planOf(dir, to.dir, o)
 	if err == nil && name == "undo" && len(plan.Conflicts()) > 0 {
-		o.Stamps = w.stamps(w.Places[i].Path, to.dir, plan.Conflicts())
-		plan, err = planOf(dir, to.dir, o)
+		if o.Stamps, err = w.stamps(w.Places[i].Path, to.dir, plan.Conflicts()); err == nil {
+			plan, err = planOf(dir, to.dir, o)
+		}
 	}
 	if err != nil {
 		dir.Close()

@@ -30,15 +30,16 @@ type Journal struct {
 	Done int `json:"done"`
 	// Until is the number of places to undo. 0: all of them.
 	Until int `json:"until,omitempty"`
-	// Ours are the times in which the runtime itself has changed files: when the transaction
-	// joined, and when others were undone since.
+	// Ours are the times in which the runtime itself has changed directories: when the transaction
+	// joined, and when others were undone since. Files have stamps instead.
 	Ours []span `json:"ours,omitempty"`
 	// Undoing is the time since when the transaction is being undone, with the changed paths.
 	Undoing *span `json:"undoing,omitempty"`
 }
 
-// A span is a time in which the runtime has changed files: Paths, or, without Paths, all files
-// that have changed in that time.
+// A span is a time in which the runtime has changed directories: Paths, or, without Paths, all
+// that have changed in that time. A transaction of an earlier version has no stamps: a span is of
+// its files, too.
 type span struct {
 	From  time.Time `json:"from"`
 	To    time.Time `json:"to"`

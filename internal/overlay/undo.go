@@ -12,15 +12,10 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
-	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Undo takes back the last n transactions that joined, the newest first. If others have
@@ -99,32 +94,11 @@ func (w *work) undone(ctx context.Context) error {
 			return err
 		}
 		w.Undoing.To = end
-		if err := alsoOurs(w.store, *w.Undoing); err != nil {
+		if err := errors.Join(alsoOurs(w.store, *w.Undoing), w.passOn()); err != nil {
 			return err
 		}
 	}
 	return w.keeper.DiscardIn(w.store, "tx/"+strconv.Itoa(w.number))
-}
-
-// stamps are the times of changes that the runtime itself has made since the transaction
-// joined. Such changes are no conflicts.
-func (w *work) stamps(place string, target *os.File, conflicts []spec.Unapplied) map[string]layer.Stamp {
-	all := map[string]layer.Stamp{}
-	for _, c := range conflicts {
-		fd, err := descriptor.Open(int(target.Fd()), c.Path, descriptor.Beneath, unix.O_PATH|unix.O_NOFOLLOW)
-		if err != nil {
-			continue // the conflict stays one
-		}
-		var st unix.Stat_t
-		err = unix.Fstat(fd, &st)
-		unix.Close(fd)
-		ctime := time.Unix(st.Ctim.Unix())
-		ours := func(s span) bool { return s.has(path.Join(place, c.Path), ctime) }
-		if err == nil && slices.ContainsFunc(w.Ours, ours) {
-			all[c.Path] = layer.Stamp{CTime: st.Ctim.Nano()}
-		}
-	}
-	return all
 }
 
 // alsoOurs notes a span in each transaction that can be undone: the changes of that span are
