@@ -79,7 +79,7 @@ func (e *ConflictError) Error() string {
 		done += ", and files of the host that could not go back are kept as " + named("/", e.Kept)
 	}
 	if len(e.Directories) > 0 {
-		done = "all was applied in " + named("/", e.Directories) + "; in the other directory " + done
+		done = "all was applied in " + named("/", e.Directories) + "; in the other directories " + done
 	}
 	return done + ", since the host has changed meanwhile; name other paths, or overwrite these:\n" + strings.Join(lines, "\n")
 }
@@ -125,7 +125,7 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (_ *Applied, err er
 		if err := t.Applicable(); err != nil {
 			return nil, about(c.id, err)
 		}
-		p, err := c.plan(t, paths, o)
+		p, err := c.plan(ctx, t, paths, o)
 		if err != nil {
 			return nil, c.why(err)
 		}
@@ -190,7 +190,13 @@ func (p *treePlan) close() error {
 // the caller's context has ended.
 const tellTime = 30 * time.Second
 
-func (c *Changes) plan(t *overlaid.Tree, paths []string, o ApplyOptions) (*treePlan, error) {
+func (c *Changes) plan(ctx context.Context, t *overlaid.Tree, paths []string, o ApplyOptions) (*treePlan, error) {
+	// Else the plan would be made of a tree that another apply has changed half-way.
+	earlier, err := apply.RecoverAndTell(t.Top, c.tellOwn(ctx, t))
+	if err != nil {
+		return nil, err
+	}
+	c.notes = append(c.notes, notesOf(t.Path, earlier)...)
 	options := apply.Options{
 		Paths: paths, Since: t.Since, Stamps: t.Stamps, Devices: o.Devices, Overwrite: o.Overwrite,
 		Setuid: o.Setuid || o.AllowAutorun, Source: t.Source(c.id), Verify: c.verify, OverwriteOnly: map[string]bool{},
@@ -207,10 +213,6 @@ func (c *Changes) plan(t *overlaid.Tree, paths []string, o ApplyOptions) (*treeP
 		options.Owners = func(c Change) apply.Owner { return apply.Owner{UID: c.UID, GID: c.GID} }
 	} else {
 		options.Owner = &apply.Owner{UID: t.Owner.UID, GID: t.Owner.GID}
-	}
-	// Else the plan would be made of a tree that another apply has changed half-way.
-	if _, err := apply.Recover(t.Top); err != nil {
-		return nil, err
 	}
 	p, err := apply.New(&t.Stack, t.Top, options)
 	if err != nil {
@@ -286,12 +288,12 @@ func (c *Changes) commit(ctx context.Context, p *treePlan) error {
 	defer cancel()
 	err = c.source.Applied(ctx, p.tree.Path, report.Stamps)
 	p.tree.Remember(report.Stamps)
-	if cannotNote(err) { // and would be again
-		return about(c.id, fmt.Errorf("all was applied, but %s: %w", forgotten, err))
+	if cannotNote(err) { // the next call would be refused, too
+		return about(c.id, fmt.Errorf("all was applied in %s, but %s: %w", p.tree.Path, forgotten, err))
 	}
 	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrNotRunning) { // else nothing is left that remembers
 		p.untold = true
-		return about(c.id, fmt.Errorf("all was applied, but the sandbox could not be told; the next changes, diff or apply tells it: %w", err))
+		return about(c.id, fmt.Errorf("all was applied in %s, but the sandbox could not be told; the next changes, diff or apply tells it: %w", p.tree.Path, err))
 	}
 	return nil
 }

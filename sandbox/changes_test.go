@@ -121,7 +121,7 @@ func TestALateConflictNamesTheDirectoriesBeforeIt(t *testing.T) {
 	if !ok || !slices.Equal(conflict.Directories, []string{first}) || len(conflict.Conflicts) != 1 || conflict.Conflicts[0].Path != second+"/old" {
 		t.Fatalf("%v", err)
 	}
-	if want := "all was applied in " + first + "; in the other directory nothing was applied, since"; !strings.HasPrefix(err.Error(), want) {
+	if want := "all was applied in " + first + "; in the other directories nothing was applied, since"; !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v", err)
 	}
 	for name, want := range map[string]string{first + "/new": "fresh", second + "/old": "theirs"} {
@@ -153,7 +153,7 @@ func TestAnApplyThatCannotBeNoted(t *testing.T) {
 				}
 			}
 			with(func(c *sandbox.Changes) {
-				if _, err := c.Apply(t.Context(), sandbox.ApplyOptions{}); !errors.Is(err, first) || !strings.Contains(err.Error(), "all was applied, but the sandbox c") {
+				if _, err := c.Apply(t.Context(), sandbox.ApplyOptions{}); !errors.Is(err, first) || !strings.Contains(err.Error(), "all was applied in "+dir+", but the sandbox c") {
 					t.Errorf("apply: %v", err)
 				}
 			})

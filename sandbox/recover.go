@@ -53,7 +53,7 @@ func cannotNote(err error) bool {
 }
 
 // forgotten says what a refusal means for the user.
-const forgotten = "the sandbox cannot note this, so the next apply takes these files for changes of the host"
+const forgotten = "the sandbox cannot note this: the next apply says that the host has changed these files"
 
 // recoverTree leaves applies of another user, and applies that are still going on.
 func recoverTree(name string, dir *os.File, tell func(source string, stamps map[string]layer.Stamp) error) (apply.Recovery, error) {
@@ -104,25 +104,30 @@ func (c *Changes) recover(ctx context.Context) error {
 		if t.Moved || t.Image {
 			continue
 		}
-		done, err := recoverTree(t.Path, t.Top, func(source string, stamps map[string]layer.Stamp) error {
-			if source != t.Source(c.id) {
-				return apply.ErrUntold
-			}
-			err := c.source.Applied(ctx, t.Path, stamps)
-			if cannotNote(err) {
-				c.notes = append(c.notes, fmt.Sprintf("an earlier apply to %s was done, but %s: %v", t.Path, forgotten, err))
-				err = nil
-			}
-			if err != nil {
-				return fmt.Errorf("tell the sandbox of an earlier apply: %w", err)
-			}
-			t.Remember(stamps)
-			return nil
-		})
+		done, err := recoverTree(t.Path, t.Top, c.tellOwn(ctx, t))
 		if err != nil {
 			return err
 		}
 		c.notes = append(c.notes, notesOf(t.Path, done)...)
 	}
 	return nil
+}
+
+// tellOwn tells the sandbox of its own applies to a tree.
+func (c *Changes) tellOwn(ctx context.Context, t *overlaid.Tree) func(string, map[string]layer.Stamp) error {
+	return func(source string, stamps map[string]layer.Stamp) error {
+		if source != t.Source(c.id) {
+			return apply.ErrUntold
+		}
+		err := c.source.Applied(ctx, t.Path, stamps)
+		if cannotNote(err) {
+			c.notes = append(c.notes, fmt.Sprintf("an earlier apply to %s was done, but %s: %v", t.Path, forgotten, err))
+			err = nil
+		}
+		if err != nil {
+			return fmt.Errorf("tell the sandbox of an earlier apply: %w", err)
+		}
+		t.Remember(stamps)
+		return nil
+	}
 }

@@ -48,16 +48,17 @@ func (p *Plan) Commit(ctx context.Context) (Report, error) {
 
 // endEarlier ends killed applies. If there was one, the plan may be of a tree that was changed half-way.
 func (p *Plan) endEarlier() error {
-	earlier, err := recoverAll(p.target, p.o.View, nil)
+	leave := func(string, map[string]layer.Stamp) error { return ErrUntold } // another caller tells the stamps
+	earlier, err := recoverAll(p.target, p.o.View, leave)
 	if err == nil && (earlier.Finished || earlier.TakenBack) {
-		err = p.about(errors.New("an earlier apply was killed, and is ended only now; try again"))
+		err = naming(p.about(errors.New("an earlier apply was killed, and the rest of its work was done first; try again")), earlier.Kept)
 	}
-	return naming(err, earlier.Kept)
+	return err
 }
 
-// naming adds the kept files of the host to an error.
+// naming adds the kept files of the host to an error that does not name them.
 func naming(err error, kept []string) error {
-	if err == nil || len(kept) == 0 {
+	if _, ok := errors.AsType[*ConflictError](err); ok || err == nil || len(kept) == 0 {
 		return err
 	}
 	return fmt.Errorf("%w; files of the host that could not go back are kept as %q", err, kept)
@@ -117,8 +118,8 @@ func (p *Plan) commit(ctx context.Context, j *journal, stamps map[string]layer.S
 	p.tree.forget()
 	staged := newTree(j.dir)
 	defer staged.forget()
-	_, err := j.run(p.tree, staged, record)
-	return err
+	r, err := j.run(p.tree, staged, record)
+	return naming(err, r.kept)
 }
 
 func (p *Plan) stage(ctx context.Context, j *journal, stamps map[string]layer.Stamp) error {
@@ -143,19 +144,17 @@ func (j *journal) run(t, staged *tree, record *record) (*run, error) {
 // takeBack restores the tree after a step has failed.
 func (j *journal) takeBack(r *run, why error) error {
 	r.tree.forget()
-	if back := r.backward(); back != nil {
-		return naming(fmt.Errorf("%w; restoring the tree: %w (the next apply to the tree tries again; the replaced files are in %s)",
-			why, back, j.name), r.kept)
+	back := r.backward()
+	if conflict, ok := errors.AsType[*ConflictError](why); ok {
+		conflict.Applied, conflict.Kept = r.stays, r.kept
+	}
+	if back != nil {
+		return fmt.Errorf("%w; restoring the tree: %w (the next apply to the tree tries again; the replaced files are in %s)", why, back, j.name)
 	}
 	r.staged.forget()
 	if back := j.undone(); back != nil {
-		return naming(errors.Join(why, back), r.kept)
+		return errors.Join(why, back)
 	}
 	r.restored = true
-	if conflict, ok := errors.AsType[*ConflictError](why); ok {
-		conflict.Applied, conflict.Kept = r.stays, r.kept
-	} else {
-		why = naming(why, r.kept)
-	}
 	return errors.Join(why, j.discard())
 }

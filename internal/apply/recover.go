@@ -72,7 +72,7 @@ func recoverAll(target *os.File, view bool, tell func(string, map[string]layer.S
 			continue
 		}
 		if err != nil {
-			return all, fmt.Errorf("recover %s: %w", target.Name(), err)
+			return all, fmt.Errorf("recover %s: %w", target.Name(), naming(err, all.Kept))
 		}
 	}
 	return all, foreign

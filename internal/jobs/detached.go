@@ -134,7 +134,7 @@ func sinceBoot() (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// open opens the files with the output, and that for the Result.
+// open opens the files with the output, and the file for the Result.
 func (d *detached) open(flags int) (err error) {
 	if d.stdout, err = openOutput(filepath.Join(d.Dir, "stdout"), flags); err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/filewatch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
@@ -245,8 +246,8 @@ func (p *Process) awaitEnd(ctx context.Context) (agent.Exit, error) {
 	p.interrupt = cancel
 	p.ending.Unlock()
 	exit, err := p.Inside.Wait(waiting)
-	if p.Kept != nil && waiting.Err() == nil {
-		if locked := p.Kept.lock(waiting); locked != nil {
+	if p.Kept != nil && (err == nil || waiting.Err() == nil) {
+		if locked := descriptor.Lock(waiting, p.Kept.result); locked != nil {
 			err = locked
 		}
 	}

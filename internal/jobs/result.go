@@ -1,13 +1,11 @@
 package jobs
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"math"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,30 +15,13 @@ import (
 )
 
 // resultName is the file for the Result of a detached exec. Each attached client has the file open, also after its
-// removal. The client that is the first to lock the file ends the exec and writes the Result. The others read it.
+// removal. After the end of the command each client locks the file. The first one makes the Result and writes it
+// there. The others read it.
 const resultName = "result.json"
-
-// lockAgain is the pause between two tries to lock the file.
-const lockAgain = 5 * time.Millisecond
 
 func (d *detached) openResult() (err error) {
 	d.result, err = openOutput(filepath.Join(d.Dir, resultName), unix.O_RDWR|unix.O_CREAT)
 	return err
-}
-
-// lock waits until no other client ends the exec.
-func (d *detached) lock(ctx context.Context) error {
-	for {
-		err := unix.Flock(int(d.result.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return err
-		}
-		select {
-		case <-time.After(lockAgain):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }
 
 // unlock lets the next client have the lock. An exec that is not detached has none.
@@ -80,7 +61,7 @@ func (d *detached) writeResult(r spec.Result) error {
 func (p *Process) concludeOnce(exit agent.Exit, waitErr error) (spec.Result, error) {
 	r, known, err := p.Kept.readResult()
 	if err != nil {
-		return spec.Result{}, err
+		return spec.Result{}, errors.Join(err, p.giveUp())
 	}
 	if known {
 		p.Live.Leaves.retire(p.Leaf)

@@ -332,6 +332,62 @@ func TestUndoKeepsWhatIsWrittenDuringTheJoin(t *testing.T) {
 	}
 }
 
+// A directory of the host is at two places, and undo goes back through both.
+func TestUndoAtTwoPlacesOfADirectory(t *testing.T) {
+	l := newTestLauncher(t)
+	if reason := layersOfAnywhere(t); reason != "" {
+		t.Skip(reason)
+	}
+	dir := ownedDir(t, 5432, "bound\n")
+	sb := up(t, l, newID(), spec.Config{Binds: []spec.Bind{{Source: dir, Target: "/a", Writable: true}, {Source: dir, Target: "/b", Writable: true}}})
+	sh(t, sb, "echo old > /a/f")
+	for _, place := range []string{"/a", "/b", "/a"} {
+		if r, out := transact(t, sb, "echo "+place+" > "+place+"/f"); !r.OK() {
+			t.Fatal(r, out)
+		}
+	}
+	for _, want := range []string{"/b\n", "/a\n", "old\n"} {
+		if err := sb.Undo(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		if _, out := sh(t, sb, "cat /a/f"); out.stdout != want {
+			t.Errorf("there is %q, want %q", out.stdout, want)
+		}
+	}
+}
+
+// Undo goes on where an earlier version has joined a transaction: that version noted no stamps.
+func TestUndoOfATransactionWithoutStamps(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, newID(), spec.Config{Storage: spec.StorageMemory, Cwd: spec.WorkspacePath})
+	sh(t, sb, "echo old > f")
+	for _, line := range []string{"echo 1 > f", "echo 2 > f"} {
+		if r, out := transact(t, sb, line); !r.OK() {
+			t.Fatal(r, out)
+		}
+	}
+	store, err := record.OpenStore(sb.session.Init())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	lists, err := filepath.Glob(overlay.StorePath(store, "tx/*/stamps"))
+	if err != nil || len(lists) != 2 {
+		t.Fatal(lists, err)
+	}
+	for _, list := range lists {
+		if err := os.Remove(list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := sb.Undo(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, out := sh(t, sb, "cat f"); out.stdout != "old\n" {
+		t.Errorf("there is %q", out.stdout)
+	}
+}
+
 func TestATransactionThatIsGivenUpVanishes(t *testing.T) {
 	l := newTestLauncher(t)
 	sb, overlaid, _ := everywhere(t, l, spec.StorageMemory)

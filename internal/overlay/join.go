@@ -48,6 +48,8 @@ type work struct {
 	number int
 	dir    *os.File
 	Journal
+	// inPart says that a join has failed, and was not taken back.
+	inPart bool
 }
 
 // A step is the work at one place.
@@ -88,6 +90,7 @@ func (t *Transaction) Settle(ctx context.Context, r *spec.Result) error {
 		r.Reason += "; the transaction has dropped all that it wrote"
 		return t.Drop()
 	}
+	inPart := false
 	err := inTurn(ctx, t.store, func() error {
 		if !v.Up() || !v.Present() {
 			return v.Why(ctx, &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
@@ -97,17 +100,26 @@ func (t *Transaction) Settle(ctx context.Context, r *spec.Result) error {
 			return err
 		}
 		if err := w.join(ctx); err != nil {
+			inPart = w.inPart
 			return err
 		}
-		return v.keeper.trimUndo(t.store)
+		if err := v.keeper.trimUndo(t.store); err != nil {
+			r.Notes = append(r.Notes, "the oldest transaction that can be undone is still there: "+err.Error())
+		}
+		return nil
 	})
 	if err != nil {
 		r.Status = spec.StatusError
 		r.Reason = fmt.Sprintf("the command succeeded, but nothing that it wrote has joined the sandbox's files: %v", err)
+	}
+	if inPart {
+		r.Reason = fmt.Sprintf("the command succeeded, but only a part of what it wrote has joined the sandbox's files; the next transaction or undo takes this part back, or adds the rest: %v", err)
+	}
+	if err != nil && !inPart {
 		return t.Drop()
 	}
 	t.dir.Close()
-	t.dir = nil // it stays, to be undone
+	t.dir = nil // it stays, to be undone or taken back
 	return t.Drop()
 }
 
@@ -126,26 +138,38 @@ func (w *work) join(ctx context.Context) error {
 	if w.Joined, err = record.Settled(ctx); err != nil {
 		return err
 	}
+	if err := writeStamps(w.dir, stampsName, nil); err != nil {
+		return err
+	}
 	w.State = TxJoins
 	if err := w.Write(w.dir); err != nil {
 		return err
 	}
 	if err := w.carryOut(ctx, steps); err != nil {
-		return errors.Join(err, w.takeBack(ctx))
+		back := w.takeBack(ctx, steps)
+		w.inPart = back != nil
+		return errors.Join(err, back)
 	}
 	return w.joined(ctx)
 }
 
 // takeBack undoes the part of a join that was done before it failed.
-func (w *work) takeBack(ctx context.Context) error {
+func (w *work) takeBack(ctx context.Context, steps []*step) error {
 	if w.Done == 0 {
 		return nil
 	}
-	w.State, w.Until, w.Done = txUndoing, w.Done, 0
+	begun, err := record.Settled(context.WithoutCancel(ctx))
+	if err != nil {
+		return err
+	}
+	w.State, w.Until, w.Done, w.Undoing = txUndoing, w.Done, 0, &span{From: begun, Paths: w.touched(steps)}
 	if err := w.Write(w.dir); err != nil {
 		return err
 	}
-	return w.finishUndo(ctx)
+	if err := w.finishUndo(ctx); err != nil {
+		return err
+	}
+	return w.tellOthers(ctx)
 }
 
 // joined keeps the layers that undo the transaction, and nothing else of it.
@@ -197,15 +221,13 @@ func (w *work) carryOut(ctx context.Context, steps []*step) error {
 	for _, s := range steps {
 		report, err := s.plan.Commit(context.WithoutCancel(ctx))
 		if err == nil {
-			err = w.note(s.place, report.Stamps)
-		}
-		if err == nil {
-			err = s.plan.Close() // nothing of it is left there, once it counts
+			w.Done = s.place + 1
+			_ = w.note(s.place, report.Stamps) // files without a stamp are conflicts for undo: nothing is lost
+			err = s.plan.Close()               // nothing of it is left there, once it counts
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", w.Places[s.place].Path, err)
 		}
-		w.Done = s.place + 1
 		if err := w.Write(w.dir); err != nil {
 			return err
 		}
@@ -274,12 +296,16 @@ func (w *work) step(i int, name string, to target, o apply.Options) (*step, erro
 		recoverIn, o.View = apply.RecoverView, true
 	}
 	o.Source = w.source(i)
-	_, err := recoverIn(to.dir, func(source string, stamps map[string]layer.Stamp) error {
+	earlier, err := recoverIn(to.dir, func(source string, stamps map[string]layer.Stamp) error {
 		if source != o.Source {
 			return apply.ErrUntold
 		}
-		return w.note(i, stamps)
+		_ = w.note(i, stamps) // as in carryOut
+		return nil
 	})
+	if err == nil && len(earlier.Kept) > 0 {
+		err = fmt.Errorf("an earlier apply was killed and is taken back now; files that could not go back are kept as %q; try again", earlier.Kept)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -300,7 +326,7 @@ func (w *work) step(i int, name string, to target, o apply.Options) (*step, erro
 	}
 	plan, err := planOf(dir, to.dir, o)
 	if err == nil && name == "undo" && len(plan.Conflicts()) > 0 {
-		if o.Stamps, err = w.stamps(w.Places[i].Path, to.dir, plan.Conflicts()); err == nil {
+		if o.Stamps, err = w.stamps(i, to.dir, plan.Conflicts()); err == nil {
 			plan, err = planOf(dir, to.dir, o)
 		}
 	}

@@ -30,16 +30,15 @@ type Journal struct {
 	Done int `json:"done"`
 	// Until is the number of places to undo. 0: all of them.
 	Until int `json:"until,omitempty"`
-	// Ours are the times in which the runtime itself has changed directories: when the transaction
-	// joined, and when others were undone since. Files have stamps instead.
+	// Ours are the times in which the runtime itself has changed files and directories: when the
+	// transaction joined, and when others were undone since. For files, stamps are more exact.
 	Ours []span `json:"ours,omitempty"`
 	// Undoing is the time since when the transaction is being undone, with the changed paths.
 	Undoing *span `json:"undoing,omitempty"`
 }
 
-// A span is a time in which the runtime has changed directories: Paths, or, without Paths, all
-// that have changed in that time. A transaction of an earlier version has no stamps: a span is of
-// its files, too.
+// A span is a time in which the runtime has changed files: Paths, or, without Paths, all files
+// that have changed in that time.
 type span struct {
 	From  time.Time `json:"from"`
 	To    time.Time `json:"to"`

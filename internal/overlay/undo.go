@@ -88,17 +88,23 @@ func (v *Files) undoOne(ctx context.Context, r record.Record, store *os.File, nu
 // undone ends a transaction that was undone. First the other transactions that can be
 // undone learn of it.
 func (w *work) undone(ctx context.Context) error {
-	if w.Undoing != nil { // nil: a join has failed, and the tree was not changed
-		end, err := record.Settled(context.WithoutCancel(ctx))
-		if err != nil {
-			return err
-		}
-		w.Undoing.To = end
-		if err := errors.Join(alsoOurs(w.store, *w.Undoing), w.passOn()); err != nil {
-			return err
-		}
+	if err := w.tellOthers(ctx); err != nil {
+		return err
 	}
 	return w.keeper.DiscardIn(w.store, "tx/"+strconv.Itoa(w.number))
+}
+
+// tellOthers has the other transactions that can be undone learn of an undo.
+func (w *work) tellOthers(ctx context.Context) error {
+	if w.Undoing == nil { // an earlier version has taken back a join that failed
+		return nil
+	}
+	end, err := record.Settled(context.WithoutCancel(ctx))
+	if err != nil {
+		return err
+	}
+	w.Undoing.To = end
+	return errors.Join(alsoOurs(w.store, *w.Undoing), w.passOn())
 }
 
 // alsoOurs notes a span in each transaction that can be undone: the changes of that span are

@@ -150,8 +150,8 @@ func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 		c.tell(r.Process)
 	}
 	if r.detached {
-		// The command goes on without the launcher: nothing is lost when the launcher ends. Only
-		// one client gets the result, so the client must ask for it.
+		// The command goes on without the launcher: nothing is lost when the launcher ends. After a
+		// client has got the result nobody can attach any more, so the client must ask for it.
 		defer context.AfterFunc(c.server.draining, cancel)()
 		select {
 		case <-r.asked:
