@@ -94,8 +94,23 @@ func awaitReadyBlank(ctx context.Context, m *sandbox.Manager) error {
 // Two hundred sandboxes at once, from a pool of fifty: each is another one, and all work.
 func TestManyClaimsAtOnce(t *testing.T) {
 	const n, blanks = 200, 50
+	for try := 1; ; try++ {
+		stats := claimAtOnce(t, n, blanks)
+		if stats.Stale > 0 && try < 5 { // others have changed files of the host, and blanks were of no use
+			continue
+		}
+		if stats.Hits < blanks*9/10 || stats.Hits+stats.Misses["empty"]+stats.Misses["stale"] != n {
+			t.Errorf("%+v", stats)
+		}
+		return
+	}
+}
+
+// claimAtOnce makes n sandboxes at once by a launcher with blanks, and checks that they are n different ones.
+func claimAtOnce(t *testing.T, n, blanks int) sandbox.PoolStats {
+	t.Helper()
 	s := newSandboxes(t)
-	p := newPooled(s, "--pool", "min=50,max=50")
+	p := newPooled(s, "--pool", fmt.Sprintf("min=%d,max=%d", blanks, blanks))
 	p.awaitReady(blanks)
 	boxes := make([]*sandbox.Sandbox, n)
 	begin := time.Now()
@@ -127,12 +142,13 @@ func TestManyClaimsAtOnce(t *testing.T) {
 	}
 	stats := p.stats()
 	t.Logf("%d sandboxes in %v: %+v", n, time.Since(begin), stats)
-	if len(inits) != n || stats.Hits < blanks*9/10 || stats.Hits+stats.Misses["empty"]+stats.Misses["stale"] != n {
-		t.Errorf("%d sandboxes, %+v", len(inits), stats)
+	if len(inits) != n {
+		t.Errorf("%d sandboxes", len(inits))
 	}
 	closeAll(t, boxes)
 	p.end()
 	if left := s.state(); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
+	return stats
 }

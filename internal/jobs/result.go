@@ -39,10 +39,8 @@ func (d *detached) readResult() (spec.Result, bool, error) {
 		return spec.Result{}, false, err
 	}
 	var r launch.WireResult
-	if json.Unmarshal(data, &r) != nil {
-		return spec.Result{}, false, nil
-	}
-	return r.Plain(), true, nil
+	known := json.Unmarshal(data, &r) == nil
+	return r.Plain(), known, nil
 }
 
 func (d *detached) writeResult(r spec.Result) error {
