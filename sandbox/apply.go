@@ -196,7 +196,11 @@ func (c *Changes) plan(ctx context.Context, t *overlaid.Tree, paths []string, o 
 	if err != nil {
 		return nil, err
 	}
-	c.notes = append(c.notes, notesOf(t.Path, earlier)...)
+	notes := notesOf(t.Path, earlier)
+	if len(earlier.Kept) > 0 { // the caller may not look for new notes
+		return nil, errors.New(strings.Join(notes, "; ") + "; try again")
+	}
+	c.notes = append(c.notes, notes...)
 	options := apply.Options{
 		Paths: paths, Since: t.Since, Stamps: t.Stamps, Devices: o.Devices, Overwrite: o.Overwrite,
 		Setuid: o.Setuid || o.AllowAutorun, Source: t.Source(c.id), Verify: c.verify, OverwriteOnly: map[string]bool{},
@@ -271,7 +275,7 @@ func (p *treePlan) absolute(all []Unapplied) []Unapplied {
 // commit applies to one tree, and has the sandbox remember it.
 func (c *Changes) commit(ctx context.Context, p *treePlan) error {
 	report, err := p.Commit(ctx)
-	if conflict, ok := errors.AsType[*apply.ConflictError](err); ok { // it came since the plan was made
+	if conflict, ok := errors.AsType[*apply.ConflictError](err); ok && !errors.Is(err, apply.ErrUnfinished) { // it came since the plan was made
 		late := &ConflictError{Conflicts: p.absolute(conflict.Conflicts)}
 		for _, name := range conflict.Applied {
 			late.Applied = append(late.Applied, path.Join(p.tree.Path, name))

@@ -53,7 +53,7 @@ func cannotNote(err error) bool {
 }
 
 // forgotten says what a refusal means for the user.
-const forgotten = "the sandbox cannot note this: the next apply says that the host has changed these files"
+const forgotten = "the sandbox cannot note this, so the next apply says that the host has changed these files"
 
 // recoverTree leaves applies of another user, and applies that are still going on.
 func recoverTree(name string, dir *os.File, tell func(source string, stamps map[string]layer.Stamp) error) (apply.Recovery, error) {

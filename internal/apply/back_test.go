@@ -110,7 +110,7 @@ func TestCommitNamesWhatAnEarlierApplyKept(t *testing.T) {
 	b.host("echo theirs > file; echo theirs >> dir/file")
 	_, err = p.Commit(t.Context())
 	kept := keptName.FindAllString(fmt.Sprint(err), -1)
-	if err == nil || !strings.Contains(err.Error(), "an earlier apply was killed, and the rest of its work was done first; try again; files of the host") || len(kept) != 1 {
+	if err == nil || !strings.Contains(err.Error(), "this apply has changed nothing; try again; files of the host") || len(kept) != 1 {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{kept[0]: "a file\n", "file": "theirs\n", "dir/file": "below\ntheirs\n"} {

@@ -46,12 +46,15 @@ func (p *Plan) Commit(ctx context.Context) (Report, error) {
 	return report, nil
 }
 
+// ErrUnfinished says that a Commit was neither done nor taken back. The next recovery of the tree does one of them.
+var ErrUnfinished = errors.New("the apply has not ended")
+
 // endEarlier ends killed applies. If there was one, the plan may be of a tree that was changed half-way.
 func (p *Plan) endEarlier() error {
 	leave := func(string, map[string]layer.Stamp) error { return ErrUntold } // another caller tells the stamps
 	earlier, err := recoverAll(p.target, p.o.View, leave)
 	if err == nil && (earlier.Finished || earlier.TakenBack) {
-		err = naming(p.about(errors.New("an earlier apply was killed, and the rest of its work was done first; try again")), earlier.Kept)
+		err = naming(p.about(errors.New("an earlier apply was killed; it is completed or taken back now, and this apply has changed nothing; try again")), earlier.Kept)
 	}
 	return err
 }
@@ -119,6 +122,9 @@ func (p *Plan) commit(ctx context.Context, j *journal, stamps map[string]layer.S
 	staged := newTree(j.dir)
 	defer staged.forget()
 	r, err := j.run(p.tree, staged, record)
+	if err != nil && !r.restored {
+		err = fmt.Errorf("%w: %w", ErrUnfinished, err)
+	}
 	return naming(err, r.kept)
 }
 

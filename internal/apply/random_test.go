@@ -65,7 +65,7 @@ func (b *box) thereAndBack() {
 	}
 	before, want := look(b.t, b.tree), look(b.t, b.merged)
 	p := b.plan(asIs())
-	if err := p.Save(openDir(b.t, undo)); err != nil {
+	if _, err := p.Save(openDir(b.t, undo)); err != nil {
 		b.t.Fatal(err)
 	}
 	b.commit(p)

@@ -75,7 +75,7 @@ func recoverAll(target *os.File, view bool, tell func(string, map[string]layer.S
 			return all, fmt.Errorf("recover %s: %w", target.Name(), naming(err, all.Kept))
 		}
 	}
-	return all, foreign
+	return all, naming(foreign, all.Kept)
 }
 
 // one ends the apply of one journal.

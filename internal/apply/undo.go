@@ -23,8 +23,13 @@ const (
 // of an overlay's upper layer. To apply that layer after the Commit, with all owners,
 // modes and devices carried over, undoes the Commit. Sockets are left out. Save needs
 // root's rights, as whiteouts and opaque directories do, and syncs nothing.
-func (p *Plan) Save(undo *os.File) error {
-	s := saver{plan: p, maker: newMaker(newTree(undo)), made: map[string]bool{}, emptied: map[string]bool{}, links: map[inode]string{}}
+//
+// Save returns the change times of the saved files, in nanoseconds, by path. Directories are left out.
+func (p *Plan) Save(undo *os.File) (map[string]int64, error) {
+	s := saver{
+		plan: p, maker: newMaker(newTree(undo)), made: map[string]bool{}, emptied: map[string]bool{},
+		links: map[inode]string{}, times: map[string]int64{},
+	}
 	defer p.tree.forget()
 	defer s.maker.tree.forget()
 	for i := range p.ops {
@@ -34,16 +39,16 @@ func (p *Plan) Save(undo *os.File) error {
 	}
 	for i := range p.ops {
 		if err := s.save(&p.ops[i]); err != nil {
-			return p.about(fmt.Errorf("save the replaced files: %w", about(p.ops[i].Path, err)))
+			return nil, p.about(fmt.Errorf("save the replaced files: %w", about(p.ops[i].Path, err)))
 		}
 	}
 	for i := len(s.dirs) - 1; i >= 0; i-- {
 		d := &s.dirs[i]
 		if _, err := s.maker.finish(d.path, &d.node); err != nil {
-			return p.about(fmt.Errorf("save the replaced files: %w", about(d.path, err)))
+			return nil, p.about(fmt.Errorf("save the replaced files: %w", about(d.path, err)))
 		}
 	}
-	return nil
+	return s.times, nil
 }
 
 // A saver copies entries of a tree into a layer.
@@ -57,6 +62,8 @@ type saver struct {
 	links map[inode]string
 	// dirs are those that were made, and get their attributes last.
 	dirs []copied
+	// times are the change times of the saved files.
+	times map[string]int64
 }
 
 func (s *saver) save(o *op) error {
@@ -131,6 +138,7 @@ func (s *saver) copy(path string, e entry, whole bool) error {
 	if e.fileType() == spec.TypeSocket {
 		return nil
 	}
+	s.times[path] = e.ctime
 	if first, ok := s.links[e.inode()]; ok {
 		return s.maker.link(first, path)
 	}

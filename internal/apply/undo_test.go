@@ -61,7 +61,7 @@ func TestUndoKeepsFilesWithEqualInodeNumbersApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Save(openDir(t, filepath.Join(dir, "undo"))); err != nil {
+	if _, err := p.Save(openDir(t, filepath.Join(dir, "undo"))); err != nil {
 		t.Fatal(err)
 	}
 	sh(t, dir, `cd undo; [ "$(cat a a2 b b2 | tr -d '\n')" = aabb ] && [ a -ef a2 ] && [ b -ef b2 ]`)

@@ -356,6 +356,51 @@ func TestUndoAtTwoPlacesOfADirectory(t *testing.T) {
 	}
 }
 
+// Others change a file between two transactions. To undo both does not drop that change.
+func TestUndoKeepsWhatIsWrittenBetweenTransactions(t *testing.T) {
+	const start = "echo old > f; echo old > g; mkdir d; echo old > d/x"
+	for name, c := range map[string]struct {
+		lines    []string // the transactions; a line with a + is of another command
+		undone   int
+		conflict string
+		want     string
+	}{
+		"the same file":     {[]string{"echo 1 > f", "+echo other > f", "echo 2 > f"}, 1, "/f", "other old old"},
+		"a removed file":    {[]string{"rm f", "+echo other > f", "echo 2 > f"}, 1, "/f", "other old old"},
+		"a new directory":   {[]string{"mkdir n", "+echo other > n/f", "echo 2 > n/f; cp n/f f"}, 1, "/n", "old old old"},
+		"a removed one":     {[]string{"echo 1 > d/x", "+echo other > d/x", "rm -r d"}, 1, "/d/x", "old old other"},
+		"nobody":            {[]string{"echo 1 > f; echo 1 > d/x", "echo 2 > g", "rm -r d; echo 3 > f", "mkdir d; echo 4 > d/x"}, 4, "", "old old old"},
+		"before the oldest": {[]string{"+echo other > f", "echo 1 > f", "echo 2 > f; rm g"}, 2, "", "other old old"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newTestLauncher(t)
+			sb := up(t, l, newID(), spec.Config{Storage: spec.StorageMemory, Cwd: spec.WorkspacePath})
+			sh(t, sb, start)
+			n := 0
+			for _, line := range c.lines {
+				if other, ok := strings.CutPrefix(line, "+"); ok {
+					sh(t, sb, other)
+					continue
+				}
+				n++
+				if r, out := transact(t, sb, line); !r.OK() {
+					t.Fatal(r, out)
+				}
+			}
+			err := sb.Undo(t.Context(), n)
+			if (err == nil) != (c.conflict == "") || err != nil && !strings.Contains(err.Error(), "/workspace"+c.conflict) {
+				t.Errorf("undo: %v", err)
+			}
+			if left := n - c.undone; left > 0 && !isA[*launch.ConfigError](sb.Undo(t.Context(), left+1)) {
+				t.Errorf("there are more than %d transactions", left)
+			}
+			if _, out := sh(t, sb, "echo $(cat f g d/x)"); out.stdout != c.want+"\n" {
+				t.Errorf("there is %q, want %q", out, c.want)
+			}
+		})
+	}
+}
+
 // Undo goes on where an earlier version has joined a transaction: that version noted no stamps.
 func TestUndoOfATransactionWithoutStamps(t *testing.T) {
 	l := newTestLauncher(t)

@@ -48,7 +48,7 @@ type work struct {
 	number int
 	dir    *os.File
 	Journal
-	// inPart says that a join has failed, and was not taken back.
+	// inPart says that a join has failed, and was not taken back. The next resume ends it.
 	inPart bool
 }
 
@@ -104,7 +104,7 @@ func (t *Transaction) Settle(ctx context.Context, r *spec.Result) error {
 			return err
 		}
 		if err := v.keeper.trimUndo(t.store); err != nil {
-			r.Notes = append(r.Notes, "the oldest transaction that can be undone is still there: "+err.Error())
+			r.Notes = append(r.Notes, "the oldest transaction could not be removed: "+err.Error())
 		}
 		return nil
 	})
@@ -113,7 +113,7 @@ func (t *Transaction) Settle(ctx context.Context, r *spec.Result) error {
 		r.Reason = fmt.Sprintf("the command succeeded, but nothing that it wrote has joined the sandbox's files: %v", err)
 	}
 	if inPart {
-		r.Reason = fmt.Sprintf("the command succeeded, but only a part of what it wrote has joined the sandbox's files; the next transaction or undo takes this part back, or adds the rest: %v", err)
+		r.Reason = fmt.Sprintf("the command succeeded, but perhaps only a part of what it wrote has joined the sandbox's files; the next transaction or undo first adds the rest, or takes this part back: %v", err)
 	}
 	if err != nil && !inPart {
 		return t.Drop()
@@ -130,27 +130,39 @@ func (w *work) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	before := map[string]layer.Stamp{}
 	for _, s := range steps {
-		if err := w.save(s); err != nil {
+		times, err := w.save(s)
+		if err != nil {
 			return err
+		}
+		for name, ctime := range times {
+			before[w.keyOf(s.place, name)] = layer.Stamp{Source: ctime}
 		}
 	}
 	if w.Joined, err = record.Settled(ctx); err != nil {
 		return err
 	}
-	if err := writeStamps(w.dir, stampsName, nil); err != nil {
+	if err := writeStamps(w.dir, stampsName, before); err != nil {
 		return err
 	}
 	w.State = TxJoins
 	if err := w.Write(w.dir); err != nil {
 		return err
 	}
-	if err := w.carryOut(ctx, steps); err != nil {
+	err = w.carryOut(ctx, steps)
+	switch {
+	case errors.Is(err, apply.ErrUnfinished):
+		w.inPart = true
+	case err != nil:
 		back := w.takeBack(ctx, steps)
 		w.inPart = back != nil
-		return errors.Join(err, back)
+		err = errors.Join(err, back)
+	default:
+		err = w.joined(ctx)
+		w.inPart = err != nil
 	}
-	return w.joined(ctx)
+	return err
 }
 
 // takeBack undoes the part of a join that was done before it failed.
@@ -192,25 +204,25 @@ func (w *work) joined(ctx context.Context) error {
 	return nil
 }
 
-// save writes the layer that undoes a step.
-func (w *work) save(s *step) error {
+// save writes the layer that undoes a step. It returns the change times of the saved files.
+func (w *work) save(s *step) (times map[string]int64, err error) {
 	place, err := rootfs.OpenDir(w.dir, strconv.Itoa(s.place))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer place.Close()
 	if err := erase.Entry(context.Background(), place, "undo"); err != nil {
-		return err
+		return nil, err
 	}
 	undo, err := makeDir(place, "undo")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer undo.Close()
 	// With the ids that the sandbox sees, which are those of the store.
 	plan, err := planOf(s.layer, s.target.shown, apply.Options{Setuid: true, Devices: true, Overwrite: true})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	return plan.Save(undo)
 }
@@ -222,7 +234,7 @@ func (w *work) carryOut(ctx context.Context, steps []*step) error {
 		report, err := s.plan.Commit(context.WithoutCancel(ctx))
 		if err == nil {
 			w.Done = s.place + 1
-			_ = w.note(s.place, report.Stamps) // files without a stamp are conflicts for undo: nothing is lost
+			_ = w.note(s.place, report.Stamps) // after an error undo refuses to change these files
 			err = s.plan.Close()               // nothing of it is left there, once it counts
 		}
 		if err != nil {

@@ -2,10 +2,10 @@ package overlay
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path"
 	"slices"
@@ -21,14 +21,15 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A transaction has two files of stamps. A stamp is the change time that the runtime has given to a
-// file. If the file has another change time, others have changed it since, and undo does not touch it.
-// A file without a stamp was last changed by others. Directories have no stamps but the spans of the
-// journal. Each list is as in package launch, with the keys of keyOf as paths.
+// A transaction has two lists of stamps, with the format of [launch.AppendStamp] and the paths of keyOf.
+// CTime is the change time that the runtime has given to a file, and Source is the time before. If the
+// file has another time now, others have changed it, and undo does not touch it. Directories have no
+// stamps but the spans of the journal.
 const (
-	// stampsName has the stamps of the join. A transaction of an earlier version has no such file.
+	// stampsName is of the files that the join has changed. CTime is 0 for a file that it has removed. A
+	// transaction of an earlier version has no such list.
 	stampsName = "stamps"
-	// restoredName has the stamps of undos: of later transactions, and of the transaction itself.
+	// restoredName is of the files that undos have restored: of this transaction, and of later ones.
 	restoredName = "restored"
 )
 
@@ -47,23 +48,24 @@ func (w *work) keyOf(place int, name string) string {
 
 // note adds the stamps of an apply to a place.
 func (w *work) note(place int, stamps map[string]layer.Stamp) error {
-	if joined, err := readStamps(w.dir, stampsName); err != nil || joined == nil {
+	joined, err := readStamps(w.dir, stampsName)
+	if err != nil || joined == nil {
 		return err
 	}
-	list := stampsName
+	list, all := stampsName, joined
 	if w.State == txUndoing {
 		list = restoredName
-	}
-	all, err := readStamps(w.dir, list)
-	if err != nil {
-		return err
-	}
-	if all == nil {
-		all = map[string]layer.Stamp{}
+		if all, err = readStamps(w.dir, list); err != nil {
+			return err
+		}
+		if all == nil {
+			all = map[string]layer.Stamp{}
+		}
 	}
 	for name, s := range stamps {
 		if s.CTime != 0 && s.Inode == 0 { // it is there, and is no directory
-			all[w.keyOf(place, name)] = layer.Stamp{CTime: s.CTime}
+			key := w.keyOf(place, name)
+			all[key] = layer.Stamp{CTime: s.CTime, Source: joined[key].Source}
 		}
 	}
 	return writeStamps(w.dir, list, all)
@@ -84,16 +86,30 @@ func (w *work) passOn() error {
 		return err
 	}
 	defer dir.Close()
-	next, err := readStamps(dir, restoredName)
-	if err != nil {
+	joined, now, err := lists(dir)
+	if err != nil || joined == nil {
 		return err
 	}
-	if next == nil {
-		next = restored
-	} else {
-		maps.Copy(next, restored)
+	for key, r := range restored {
+		switch own := joined[key]; {
+		case own.CTime == 0: // an older transaction may have changed the file
+			now[key] = r
+		case r.Source == cmp.Or(now[key].CTime, own.CTime): // nobody else had changed it before the undone transaction
+			now[key] = layer.Stamp{CTime: r.CTime, Source: own.Source}
+		}
 	}
-	return writeStamps(dir, restoredName, next)
+	return writeStamps(dir, restoredName, now)
+}
+
+// lists reads both lists. The first one is nil for a transaction of an earlier version.
+func lists(dir *os.File) (joined, restored map[string]layer.Stamp, err error) {
+	if joined, err = readStamps(dir, stampsName); err != nil {
+		return nil, nil, err
+	}
+	if restored, err = readStamps(dir, restoredName); restored == nil {
+		restored = map[string]layer.Stamp{}
+	}
+	return joined, restored, err
 }
 
 // readStamps returns nil if there is no such list.
@@ -134,16 +150,9 @@ func writeStamps(dir *os.File, list string, stamps map[string]layer.Stamp) error
 // stamps returns the stamps of conflicting entries that nobody but the runtime has changed since the
 // transaction joined. These are no conflicts.
 func (w *work) stamps(place int, target *os.File, conflicts []spec.Unapplied) (map[string]layer.Stamp, error) {
-	noted, err := readStamps(w.dir, stampsName)
+	joined, restored, err := lists(w.dir)
 	if err != nil {
 		return nil, err
-	}
-	restored, err := readStamps(w.dir, restoredName)
-	if err != nil {
-		return nil, err
-	}
-	if noted != nil {
-		maps.Copy(noted, restored) // an undo comes after the join
 	}
 	ours := map[string]layer.Stamp{}
 	for _, c := range conflicts {
@@ -157,8 +166,9 @@ func (w *work) stamps(place int, target *os.File, conflicts []spec.Unapplied) (m
 		if err != nil {
 			continue
 		}
-		is := noted[w.keyOf(place, c.Path)].CTime == st.Ctim.Nano()
-		if noted == nil || st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		key := w.keyOf(place, c.Path)
+		is := joined[key].CTime != 0 && st.Ctim.Nano() == cmp.Or(restored[key].CTime, joined[key].CTime)
+		if joined == nil || st.Mode&unix.S_IFMT == unix.S_IFDIR {
 			is = w.changedThen(path.Join(w.Places[place].Path, c.Path), time.Unix(st.Ctim.Unix()))
 		}
 		if is {

@@ -94,7 +94,7 @@ func (w *work) undone(ctx context.Context) error {
 	return w.keeper.DiscardIn(w.store, "tx/"+strconv.Itoa(w.number))
 }
 
-// tellOthers has the other transactions that can be undone learn of an undo.
+// tellOthers notes an undo in the other transactions that can be undone.
 func (w *work) tellOthers(ctx context.Context) error {
 	if w.Undoing == nil { // an earlier version has taken back a join that failed
 		return nil
@@ -133,7 +133,12 @@ func (w *work) undo(ctx context.Context, o apply.Options) error {
 	if err := w.Write(w.dir); err != nil {
 		return err
 	}
-	return w.carryOut(ctx, steps)
+	err = w.carryOut(ctx, steps)
+	if _, ok := errors.AsType[*apply.ConflictError](err); ok && w.Done == 0 { // nothing is undone, and a resume must not go on with it
+		w.State, w.Undoing = txJoined, nil
+		err = errors.Join(err, w.Write(w.dir))
+	}
+	return err
 }
 
 // touched are the paths that steps change, and the directories above them.
