@@ -401,6 +401,40 @@ func TestUndoKeepsWhatIsWrittenBetweenTransactions(t *testing.T) {
 	}
 }
 
+// A bound directory has another path on the host by now. A transaction cannot keep writes to it apart, and refuses.
+func TestATransactionNeedsTheDirectoriesOfItsBinds(t *testing.T) {
+	l := newTestLauncher(t)
+	if reason := layersOfAnywhere(t); reason != "" {
+		t.Skip(reason)
+	}
+	for name, next := range map[string]func(dir string) error{
+		"nothing": func(string) error { return nil },
+		"a file":  func(dir string) error { return os.WriteFile(dir, nil, 0o644) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := ownedDir(t, 5432, "bound\n")
+			sb := up(t, l, newID(), spec.Config{Binds: []spec.Bind{{Source: dir, Target: "/bound", Writable: true}}})
+			if err := os.Rename(dir, dir+"-moved"); err != nil {
+				t.Fatal(err)
+			}
+			if err := next(dir); err != nil {
+				t.Fatal(err)
+			}
+			p, err := sb.Start(t.Context(), spec.Command{Args: []string{"sh", "-c", "echo bypass > /bound/f; false"}, Transaction: true}, [3]*os.File{})
+			if err == nil {
+				_, err = p.Wait(t.Context())
+				p.Close()
+			}
+			if !isA[*launch.ConfigError](err) || !strings.Contains(err.Error(), "/bound") {
+				t.Errorf("transaction: %v", err)
+			}
+			if _, err := os.Lstat(dir + "-moved/f"); err == nil {
+				t.Error("a failed transaction has written")
+			}
+		})
+	}
+}
+
 // Undo goes on where an earlier version has joined a transaction: that version noted no stamps.
 func TestUndoOfATransactionWithoutStamps(t *testing.T) {
 	l := newTestLauncher(t)

@@ -216,12 +216,12 @@ func (n Networks) EndChange(ctx context.Context, box *record.Sandbox) error {
 	if err != nil || !r.Rewiring {
 		return err
 	}
-	if err := n.KeepLevel(box.ID, r); err != nil {
-		return err
-	}
 	wanted := r
 	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
 	if _, err := n.connect(ctx, box, anyNetwork, &r, true); err != nil {
+		return err
+	}
+	if err := n.KeepLevel(box.ID, wanted); err != nil { // the sandbox stays without a network: its level may not permit the earlier one
 		return err
 	}
 	wanted = Connected(wanted, nil)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -68,6 +69,29 @@ func (all covers) enter(init process.ID) (*mountns.Thread, error) {
 		return nil, err
 	}
 	return thread, nil
+}
+
+// checkBinds refuses a writable bind of a directory that is no place, since the directory is not at its path on the host
+// any more. It runs on a thread in the sandbox's mount namespace.
+func (all covers) checkBinds(r record.Record) error {
+	for _, b := range r.Config.Binds {
+		if !b.Writable || slices.ContainsFunc(all, func(c *cover) bool { return c.Path == b.Target }) {
+			continue
+		}
+		f, err := mountns.OpenInside(b.Target, unix.O_PATH)
+		if err != nil {
+			return err
+		}
+		info, err := f.Stat()
+		f.Close()
+		if err != nil {
+			return err
+		}
+		if info.IsDir() {
+			return &launch.ConfigError{Reason: fmt.Sprintf("the directory at %s in the sandbox is not at %s on the host any more; move it back there", b.Target, b.Source)}
+		}
+	}
+	return nil
 }
 
 // look opens the present mount of each place, on a thread in the sandbox's mount

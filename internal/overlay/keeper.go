@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/throttle"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/trash"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
 // Images are the images whose roots are below layers.
@@ -81,10 +83,30 @@ func isLeftDraft(name string) bool {
 	return err == nil && !owner.Lives()
 }
 
+// eraseIn removes an entry of a store that has no room for a trash.
+func eraseIn(store *os.File, name string) error {
+	above, base := path.Split(name)
+	parent, err := rootfs.OpenDir(store, path.Clean(above))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	if err := erase.Entry(context.Background(), parent, base); err != nil {
+		return fmt.Errorf("discard %s of the store: %w", name, err)
+	}
+	return nil
+}
+
 // DiscardIn moves an entry of a store into the store's trash, and empties the trash in
 // the background. The next call goes on with a trash that a closed launcher has left.
 func (k *Keeper) DiscardIn(store *os.File, name string) error {
 	trash, err := makeDir(store, "trash")
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return eraseIn(store, name)
+	}
 	if err != nil {
 		return err
 	}

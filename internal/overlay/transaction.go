@@ -43,7 +43,10 @@ func (v *Files) Begin(ctx context.Context, r record.Record) (_ *Transaction, err
 	if err != nil {
 		return nil, err
 	}
-	t := &Transaction{files: v, covers: newCovers(r), Journal: Journal{State: txRuns, Owner: self, Since: record.Now(), Places: r.Places()}}
+	t := &Transaction{files: v, covers: newCovers(r), Journal: Journal{State: txRuns, Owner: self, Since: record.Now()}}
+	for _, c := range t.covers {
+		t.Places = append(t.Places, c.Place)
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("transaction: %w", err), t.Drop())
@@ -56,6 +59,9 @@ func (v *Files) Begin(ctx context.Context, r record.Record) (_ *Transaction, err
 		return nil, err
 	}
 	if t.Thread, err = t.covers.enter(r.Init); err != nil {
+		return nil, err
+	}
+	if err := t.Thread.Do(func() error { return t.covers.checkBinds(r) }); err != nil {
 		return nil, err
 	}
 	layer := func(i int, _ *cover) (*os.File, error) { return makeDir(t.dir, strconv.Itoa(i)) }

@@ -24,7 +24,7 @@ func (s *switching) users() (all []string) {
 	}
 	pids, err := s.files.Group.Procs()
 	if err != nil {
-		return nil
+		return []string{"a process that cannot be named, since " + err.Error()}
 	}
 	for _, pid := range pids {
 		if where := userOf(pid, mounts); where != "" {

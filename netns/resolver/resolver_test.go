@@ -2,6 +2,7 @@ package resolver
 
 import (
 	"net"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -88,4 +89,25 @@ func TestTheResolverOutlivesFailedAccepts(t *testing.T) {
 	l.Close()
 	packets.Close()
 	<-ended
+}
+
+// Busy sandboxes have all the work that a resolver has. Another one still gets a little.
+func TestAFewBusySandboxesLeaveRoom(t *testing.T) {
+	l := &load{peers: map[netip.Addr]int{}}
+	busy := netip.MustParseAddr("10.0.0.1")
+	for l.total < maxWork {
+		for !l.take(busy) {
+			busy = busy.Next()
+		}
+	}
+	if l.take(busy) || l.peers[busy] != maxWorkPerPeer {
+		t.Errorf("a busy one has %d", l.peers[busy])
+	}
+	other, n := netip.MustParseAddr("10.0.1.1"), 0
+	for l.take(other) {
+		n++
+	}
+	if n != littleWork {
+		t.Errorf("another one has %d, want %d", n, littleWork)
+	}
 }

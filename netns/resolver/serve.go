@@ -13,6 +13,8 @@ import (
 const (
 	maxWork        = 512
 	maxWorkPerPeer = maxWork / 8
+	// littleWork is what a sandbox may have beyond maxWork, so that a few busy ones do not stop the names of all.
+	littleWork = 4
 	// idleTime is how long a TCP connection may be silent.
 	idleTime = 10 * time.Second
 	// maxPacket is the longest query over UDP, in bytes.
@@ -32,7 +34,7 @@ type load struct {
 func (l *load) take(peer netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.total >= maxWork || l.peers[peer] >= maxWorkPerPeer {
+	if l.peers[peer] >= maxWorkPerPeer || l.total >= maxWork && l.peers[peer] >= littleWork {
 		return false
 	}
 	l.total++

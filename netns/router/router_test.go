@@ -380,6 +380,18 @@ func TestTheRangeIsTheOwners(t *testing.T) {
 	}
 }
 
+// Another program switches forwarding on while there is a router, and needs it when the router has gone.
+func TestForwardingOfOthersStays(t *testing.T) {
+	w := newWorld(t)
+	m := Member{Link: "s-one", Number: 1}
+	w.attach(t, m)
+	netnstest.Shell(t, w.host, "echo 1 > /proc/sys/net/ipv4/ip_forward")
+	w.detach(t, nil, m.Link)
+	if got := netnstest.Shell(t, w.host, "cat /proc/sys/net/ipv4/conf/wan/forwarding"); got != "1" {
+		t.Errorf("forwarding is %s", got)
+	}
+}
+
 // Two state roots of one host have ranges of their own. The last router that goes switches
 // forwarding off.
 func TestTwoRoutersShareTheHost(t *testing.T) {

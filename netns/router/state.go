@@ -219,6 +219,10 @@ func restore(host *netlink.Handle, name string, s state) error {
 			continue
 		}
 		family, device, _ := strings.Cut(key, "/")
+		if all, e := (setting{family, "all"}).isOff(); e != nil || !all {
+			err = errors.Join(err, e)
+			continue // another program has switched all devices on since, and needs this one, too
+		}
 		err = errors.Join(err, setting{family, device}.disable())
 	}
 	return err
