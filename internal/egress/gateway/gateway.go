@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -225,15 +227,12 @@ const meterTime = 100 * time.Millisecond
 func (g *gateway) meterAll() {
 	for range time.Tick(meterTime) {
 		g.mu.Lock()
-		var limited []*box
-		for _, b := range g.boxes {
-			if b.isLimited() {
-				limited = append(limited, b)
-			}
-		}
+		boxes := slices.Collect(maps.Values(g.boxes))
 		g.mu.Unlock()
-		for _, b := range limited {
-			b.meter()
+		for _, b := range boxes { // without the lock of the gateway: a box can be busy with the requests of its sandbox
+			if b.isLimited() {
+				b.meter()
+			}
 		}
 	}
 }

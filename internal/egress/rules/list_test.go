@@ -131,6 +131,20 @@ func TestAPathMustBeAbsolute(t *testing.T) {
 	}
 }
 
+// No rule with a path judges a path that takes long. A rule without a path allows such a path, too.
+func TestLongPaths(t *testing.T) {
+	l := list(t, []string{"example.com/a", "plain.example", "part.example"}, []string{"part.example/private"})
+	long := "/a/" + strings.Repeat("b/", maxPath/2)
+	for name, allowed := range map[string]bool{"example.com": false, "plain.example": true, "part.example": false} {
+		if v := l.Request(name, 80, "GET", long); v.Allowed != allowed || !allowed && !strings.Contains(v.Reason, "more than 8192 bytes") {
+			t.Errorf("%s: %+v", name, v)
+		}
+		if v := l.Request(name, 80, "GET", long[:maxPath-1]+"?"+long); !v.Allowed {
+			t.Errorf("%s, with a long query: %+v", name, v)
+		}
+	}
+}
+
 // A refusal tells a person the flag that would allow the same, or the rule that denies it.
 func TestReasons(t *testing.T) {
 	l := list(t, []string{"example.com ; the team's server", "get.example:8080/a", "http.example/a", "192.0.2.0/24", "192.0.2.7"},

@@ -9,9 +9,16 @@ import (
 	"unicode/utf8"
 )
 
+// maxPath is the longest path that a rule can judge, in bytes. The time of a verdict grows with the path, and the
+// verdicts of all sandboxes are made by one process.
+const maxPath = 8 << 10
+
 // segments splits the path of a URL and decodes the segments. One slash at the end does not count.
 // Paths that servers read in different ways are errors: no rule can judge them.
 func segments(path string) ([]string, error) {
+	if len(path) > maxPath {
+		return nil, fmt.Errorf("has more than %d bytes", maxPath)
+	}
 	inside, isAbsolute := strings.CutPrefix(path, "/")
 	if !isAbsolute {
 		return nil, errors.New("does not begin with /")
