@@ -213,6 +213,31 @@ func TestForksNeedNoOverlay(t *testing.T) {
 	}
 }
 
+// A fork without a layer for files of its snapshot would lack these files. Only a bound workspace takes the place of the
+// snapshot's own.
+func TestForksHaveALayerForEachPlaceOfTheSnapshot(t *testing.T) {
+	if reason := layersOfAnywhere(t); reason != "" {
+		t.Skip(reason)
+	}
+	l := newTestLauncher(t)
+	first, second, workspace := ownedDir(t, 4321, "host\n"), ownedDir(t, 4321, "host\n"), ownedDir(t, 4321, "host\n")
+	sb := up(t, l, "source", spec.Config{Storage: spec.StorageDisk, Overlays: []string{first}})
+	sh(t, sb, "echo made > "+first+"/made")
+	if err := sb.Snapshot(t.Context(), "snap"); err != nil {
+		t.Fatal(err)
+	}
+	fork := forkOf(t, l, "snap", spec.Config{Storage: spec.StorageDisk, Overlays: []string{first, second}, Workspace: workspace})
+	if _, out := sh(t, fork, "cat "+first+"/made"); out.stdout != "made\n" {
+		t.Errorf("there is %+v", out)
+	}
+	for _, dir := range []string{"", workspace} {
+		c := spec.Config{Storage: spec.StorageDisk, Overlays: []string{second}, Workspace: dir}
+		if _, err := createFork(t, l, launch.Create{Name: newID(), Config: c, From: "snap"}, Sources{}); !isA[*launch.ConfigError](err) || !strings.Contains(err.Error(), first) {
+			t.Errorf("with the workspace %q: %v", dir, err)
+		}
+	}
+}
+
 func TestDiscardShowsTheHostsFilesAgain(t *testing.T) {
 	if reason := layersOfAnywhere(t); reason != "" {
 		t.Skip(reason)

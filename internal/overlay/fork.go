@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Fork has a sandbox that was just made begin with the files of a snapshot. It returns the
@@ -59,7 +60,8 @@ func (v *Files) Fork(name string, s Snapshot) (record.Record, error) {
 		f.covers = append(f.covers, c)
 	}
 	for _, path := range slices.Sorted(maps.Keys(s.Places)) {
-		if _, ok := f.record.Stacks[path]; !ok && r.Config.Workspace == "" {
+		bound := path == spec.WorkspacePath && r.Config.Workspace != "" // a directory of the host takes its place
+		if _, ok := f.record.Stacks[path]; !ok && !bound {
 			return r, &launch.ConfigError{Reason: fmt.Sprintf("snapshot %s has files of %s, which this sandbox has no layer for: overlay it", name, path)}
 		}
 	}
