@@ -17,7 +17,7 @@ import (
 // resultName is the file for the Result of a detached exec. Each attached client has the file open, also after its
 // removal. After the end of the command each client locks the file. The first one makes the Result and writes it
 // there. The others read it.
-const resultName = "result.json"
+const resultName = "result"
 
 func (d *detached) openResult() (err error) {
 	d.result, err = openOutput(filepath.Join(d.Dir, resultName), unix.O_RDWR|unix.O_CREAT)

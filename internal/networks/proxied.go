@@ -187,7 +187,7 @@ func (n Networks) IsServed(ctx context.Context, id string, r record.Record) (boo
 // network was withheld after a change that failed. The caller must hold the sandbox.
 func (n Networks) Restore(ctx context.Context, box *record.Sandbox) error {
 	r, err := record.Read(box.Path())
-	if err != nil {
+	if err != nil || r.Rewiring { // EndChange has failed, and the record may have the network from before
 		return err
 	}
 	if isServed, err := n.IsServed(ctx, box.ID, r); isServed || err != nil {

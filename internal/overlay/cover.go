@@ -71,23 +71,15 @@ func (all covers) enter(init process.ID) (*mountns.Thread, error) {
 	return thread, nil
 }
 
-// checkBinds refuses a writable bind of a directory that is no place, since the directory is not at its path on the host
-// any more. It runs on a thread in the sandbox's mount namespace.
+// checkBinds refuses if a writable bind of a directory is not among the covers: the directory is not at its path on the
+// host any more. It runs on a thread in the sandbox's mount namespace.
 func (all covers) checkBinds(r record.Record) error {
 	for _, b := range r.Config.Binds {
 		if !b.Writable || slices.ContainsFunc(all, func(c *cover) bool { return c.Path == b.Target }) {
 			continue
 		}
-		f, err := mountns.OpenInside(b.Target, unix.O_PATH)
-		if err != nil {
-			return err
-		}
-		info, err := f.Stat()
-		f.Close()
-		if err != nil {
-			return err
-		}
-		if info.IsDir() {
+		info, err := os.Stat(b.Target)
+		if err == nil && info.IsDir() {
 			return &launch.ConfigError{Reason: fmt.Sprintf("the directory at %s in the sandbox is not at %s on the host any more; move it back there", b.Target, b.Source)}
 		}
 	}

@@ -50,6 +50,8 @@ type work struct {
 	Journal
 	// inPart says that a join has failed, and was not taken back. The next resume ends it.
 	inPart bool
+	// notes are for the Result.
+	notes []string
 }
 
 // A step is the work at one place.
@@ -103,6 +105,7 @@ func (t *Transaction) Settle(ctx context.Context, r *spec.Result) error {
 			inPart = w.inPart
 			return err
 		}
+		r.Notes = append(r.Notes, w.notes...)
 		if err := v.keeper.trimUndo(t.store); err != nil {
 			r.Notes = append(r.Notes, "the oldest transaction could not be removed: "+err.Error())
 		}
@@ -198,7 +201,7 @@ func (w *work) joined(ctx context.Context) error {
 	for i := range w.Places {
 		place := fmt.Sprintf("tx/%d/%d/", w.number, i)
 		if err := errors.Join(w.keeper.DiscardIn(w.store, place+"data"), w.keeper.DiscardIn(w.store, place+"work")); err != nil {
-			return err
+			w.notes = append(w.notes, "a layer of the transaction stays in the store: "+err.Error())
 		}
 	}
 	return nil
@@ -234,7 +237,7 @@ func (w *work) carryOut(ctx context.Context, steps []*step) error {
 		report, err := s.plan.Commit(context.WithoutCancel(ctx))
 		if err == nil {
 			w.Done = s.place + 1
-			_ = w.note(s.place, report.Stamps) // after an error undo refuses to change these files
+			_ = w.note(s.place, report.Stamps) // if this fails, undo reports these files as conflicts
 			err = s.plan.Close()               // nothing of it is left there, once it counts
 		}
 		if err != nil {
@@ -273,6 +276,9 @@ func (w *work) plan(ctx context.Context, name string, o apply.Options) (steps []
 			return steps, fmt.Errorf("%s: %w", p.Path, err)
 		}
 		targets[i] = target{}
+		if s == nil {
+			continue
+		}
 		if len(s.plan.Changes()) == 0 {
 			if err := s.close(); err != nil {
 				return steps, err
@@ -300,7 +306,8 @@ func (w *work) has(i int, name string) bool {
 	return unix.Fstatat(int(w.dir.Fd()), strconv.Itoa(i)+"/"+name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
-// step plans the work at one place. It takes over the target.
+// step plans the work at one place. It takes over the target. It returns nil if a killed process has carried the work
+// out.
 func (w *work) step(i int, name string, to target, o apply.Options) (*step, error) {
 	host := w.Places[i].Host
 	recoverIn := apply.RecoverAndTell
@@ -308,10 +315,12 @@ func (w *work) step(i int, name string, to target, o apply.Options) (*step, erro
 		recoverIn, o.View = apply.RecoverView, true
 	}
 	o.Source = w.source(i)
+	finished := false
 	earlier, err := recoverIn(to.dir, func(source string, stamps map[string]layer.Stamp) error {
 		if source != o.Source {
 			return apply.ErrUntold
 		}
+		finished = true
 		_ = w.note(i, stamps) // as in carryOut
 		return nil
 	})
@@ -320,6 +329,11 @@ func (w *work) step(i int, name string, to target, o apply.Options) (*step, erro
 	}
 	if err != nil {
 		return nil, err
+	}
+	if finished { // another plan would overwrite later changes of others
+		to.close()
+		w.Done = i + 1
+		return nil, w.Write(w.dir)
 	}
 	dir, err := rootfs.OpenDir(w.dir, strconv.Itoa(i)+"/"+name)
 	if err != nil {

@@ -83,8 +83,13 @@ func isLeftDraft(name string) bool {
 	return err == nil && !owner.Lives()
 }
 
-// eraseIn removes an entry of a store that has no room for a trash.
-func eraseIn(store *os.File, name string) error {
+// eraseIn removes an entry of a store that has no room for a trash. The entry first gets a name that means nothing, in one
+// step, and is erased in the background.
+func (k *Keeper) eraseIn(store *os.File, name string) error {
+	self, err := k.self()
+	if err != nil {
+		return err
+	}
 	above, base := path.Split(name)
 	parent, err := rootfs.OpenDir(store, path.Clean(above))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -93,10 +98,18 @@ func eraseIn(store *os.File, name string) error {
 	if err != nil {
 		return err
 	}
-	defer parent.Close()
-	if err := erase.Entry(context.Background(), parent, base); err != nil {
+	draft := DraftName(self)
+	if err := unix.Renameat2(int(parent.Fd()), base, int(parent.Fd()), draft, unix.RENAME_NOREPLACE); err != nil {
+		parent.Close()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		return fmt.Errorf("discard %s of the store: %w", name, err)
 	}
+	k.sweeper.Start(func(ctx context.Context) {
+		defer parent.Close()
+		_ = erase.Entry(ctx, parent, draft) // it goes with the sandbox at the latest
+	})
 	return nil
 }
 
@@ -105,7 +118,7 @@ func eraseIn(store *os.File, name string) error {
 func (k *Keeper) DiscardIn(store *os.File, name string) error {
 	trash, err := makeDir(store, "trash")
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return eraseIn(store, name)
+		return k.eraseIn(store, name)
 	}
 	if err != nil {
 		return err

@@ -22,14 +22,15 @@ import (
 )
 
 // A transaction has two lists of stamps, with the format of [launch.AppendStamp] and the paths of keyOf.
-// CTime is the change time that the runtime has given to a file, and Source is the time before. If the
-// file has another time now, others have changed it, and undo does not touch it. Directories have no
+// CTime is the change time that the runtime has given to a file. Source is the change time of the file
+// before the transaction joined. If the file has another time than CTime now, others have changed it, and
+// undo does not touch it. Directories have no
 // stamps but the spans of the journal.
 const (
-	// stampsName is of the files that the join has changed. CTime is 0 for a file that it has removed. A
+	// stampsName lists the files that the join has changed. CTime is 0 for a file that it has removed. A
 	// transaction of an earlier version has no such list.
 	stampsName = "stamps"
-	// restoredName is of the files that undos have restored: of this transaction, and of later ones.
+	// restoredName lists the files that undos have restored: undos of this transaction, and of later ones.
 	restoredName = "restored"
 )
 

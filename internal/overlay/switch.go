@@ -158,7 +158,11 @@ func (s *switching) carryOut(next func(*record.Record, record.Place, int)) (err 
 	if err := s.thread.Do(func() error { return s.covers.freeze(true) }); err != nil {
 		return s.busy(err)
 	}
-	if users := s.users(); len(users) > 0 {
+	users, err := s.users()
+	if err != nil {
+		return err
+	}
+	if len(users) > 0 {
 		return s.busy(fmt.Errorf("%w: %s", statedir.ErrHeld, strings.Join(users, ", ")))
 	}
 	if s.record.Switch.Draft != "" {
@@ -215,7 +219,10 @@ func (s *switching) busy(err error) error {
 	if !errors.Is(err, unix.EBUSY) && !errors.Is(err, statedir.ErrHeld) {
 		return err
 	}
-	users := s.users()
+	users, failed := s.users()
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
 	if len(users) == 0 {
 		return fmt.Errorf("%w: a process in the sandbox writes to its files; end the process first", statedir.ErrHeld)
 	}

@@ -134,7 +134,7 @@ func (w *work) undo(ctx context.Context, o apply.Options) error {
 		return err
 	}
 	err = w.carryOut(ctx, steps)
-	if _, ok := errors.AsType[*apply.ConflictError](err); ok && w.Done == 0 { // nothing is undone, and a resume must not go on with it
+	if _, ok := errors.AsType[*apply.ConflictError](err); ok && w.Done == 0 && !errors.Is(err, apply.ErrUnfinished) { // nothing is undone, and a resume must not go on with it
 		w.State, w.Undoing = txJoined, nil
 		err = errors.Join(err, w.Write(w.dir))
 	}

@@ -15,7 +15,7 @@ import (
 
 // users names the processes of the sandbox that have their directory, or an open file, in
 // the old mounts. The processes are paused.
-func (s *switching) users() (all []string) {
+func (s *switching) users() (all []string, err error) {
 	mounts := map[uint64]*cover{}
 	for _, c := range s.covers {
 		if id, err := mountID(int(c.live.Fd()), "", unix.AT_EMPTY_PATH); err == nil {
@@ -24,7 +24,7 @@ func (s *switching) users() (all []string) {
 	}
 	pids, err := s.files.Group.Procs()
 	if err != nil {
-		return []string{"a process that cannot be named, since " + err.Error()}
+		return nil, fmt.Errorf("list the sandbox's processes: %w", err)
 	}
 	for _, pid := range pids {
 		if where := userOf(pid, mounts); where != "" {
@@ -33,7 +33,7 @@ func (s *switching) users() (all []string) {
 		}
 	}
 	slices.Sort(all)
-	return all
+	return all, nil
 }
 
 // userOf names the part of one of the mounts that a process uses, if any.

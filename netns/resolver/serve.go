@@ -13,7 +13,8 @@ import (
 const (
 	maxWork        = 512
 	maxWorkPerPeer = maxWork / 8
-	// littleWork is what a sandbox may have beyond maxWork, so that a few busy ones do not stop the names of all.
+	// littleWork is how much each sandbox may have even if all together have maxWork: a few busy sandboxes do not stop
+	// the names of the others.
 	littleWork = 4
 	// idleTime is how long a TCP connection may be silent.
 	idleTime = 10 * time.Second

@@ -380,15 +380,29 @@ func TestTheRangeIsTheOwners(t *testing.T) {
 	}
 }
 
-// Another program switches forwarding on while there is a router, and needs it when the router has gone.
-func TestForwardingOfOthersStays(t *testing.T) {
-	w := newWorld(t)
-	m := Member{Link: "s-one", Number: 1}
-	w.attach(t, m)
-	netnstest.Shell(t, w.host, "echo 1 > /proc/sys/net/ipv4/ip_forward")
-	w.detach(t, nil, m.Link)
-	if got := netnstest.Shell(t, w.host, "cat /proc/sys/net/ipv4/conf/wan/forwarding"); got != "1" {
-		t.Errorf("forwarding is %s", got)
+// Another program switches forwarding on for all devices while there is a router, and needs it when the router has gone. An
+// exception that was there before the router comes back.
+func TestForwardingAfterTheLastRouter(t *testing.T) {
+	const all, wan = "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv4/conf/wan/forwarding"
+	for name, c := range map[string]struct{ before, during, want string }{
+		"off":                 {"true", "true", "0"},
+		"on since":            {"true", "echo 1 > " + all, "1"},
+		"on, with exceptions": {"echo 1 > " + all + "; echo 0 > " + wan, "true", "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			netnstest.Shell(t, w.host, c.before)
+			m := Member{Link: "s-one", Number: 1}
+			w.attach(t, m)
+			if got := netnstest.Shell(t, w.host, "cat "+wan); got != "1" {
+				t.Errorf("with a router forwarding is %s", got)
+			}
+			netnstest.Shell(t, w.host, c.during)
+			w.detach(t, nil, m.Link)
+			if got := netnstest.Shell(t, w.host, "cat "+wan); got != c.want {
+				t.Errorf("forwarding is %s, want %s", got, c.want)
+			}
+		})
 	}
 }
 

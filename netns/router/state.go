@@ -152,6 +152,11 @@ func (o *opened) enableForwarding(link netlink.Link) error {
 		}
 		if isOff || slices.ContainsFunc(routers, func(r state) bool { return slices.Contains(r.Enabled, key) }) {
 			o.state.Enabled = append(o.state.Enabled, key)
+			if all, err := (setting{s.family, "all"}).isOff(); err != nil {
+				return err
+			} else if !all {
+				o.state.Enabled = append(o.state.Enabled, exceptOf+s.family)
+			}
 		}
 	}
 	if len(o.state.Enabled) != before {
@@ -208,6 +213,10 @@ func isNoDevice(err error) bool {
 	return errors.As(err, &notFound)
 }
 
+// exceptOf and a family are in state.Enabled if a device was off although all devices were on: an administrator wants the
+// exception back.
+const exceptOf = "except/"
+
 // restore switches the settings of the router off, except those that another router needs.
 func restore(host *netlink.Handle, name string, s state) error {
 	routers, err := others(host, name)
@@ -219,7 +228,10 @@ func restore(host *netlink.Handle, name string, s state) error {
 			continue
 		}
 		family, device, _ := strings.Cut(key, "/")
-		if all, e := (setting{family, "all"}).isOff(); e != nil || !all {
+		if key == exceptOf+device {
+			continue
+		}
+		if all, e := (setting{family, "all"}).isOff(); e != nil || !all && !slices.Contains(s.Enabled, exceptOf+family) {
 			err = errors.Join(err, e)
 			continue // another program has switched all devices on since, and needs this one, too
 		}
