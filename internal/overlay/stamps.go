@@ -21,11 +21,10 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A transaction has two lists of stamps, with the format of [launch.AppendStamp] and the paths of keyOf.
-// CTime is the change time that the runtime has given to a file. Source is the change time of the file
-// before the transaction joined. If the file has another time than CTime now, others have changed it, and
-// undo does not touch it. Directories have no
-// stamps but the spans of the journal.
+// A transaction has two lists of stamps, with the format of [launch.AppendStamp] and the paths of keyOf. CTime
+// is the change time that the runtime has given to a file. Source is the change time of the file before the
+// transaction joined. If the file has another time than CTime now, others have changed it, and undo does not
+// touch it. Directories have no stamps but the spans of the journal.
 const (
 	// stampsName lists the files that the join has changed. CTime is 0 for a file that it has removed. A
 	// transaction of an earlier version has no such list.
