@@ -290,6 +290,9 @@ func TestUndoSeesWhatIsWrittenAtOnce(t *testing.T) {
 
 // Another command changes the files of a transaction while the transaction joins. Undo does not drop these changes.
 func TestUndoKeepsWhatIsWrittenDuringTheJoin(t *testing.T) {
+	if reason := layersOfAnywhere(t); reason != "" {
+		t.Skip(reason)
+	}
 	for _, storage := range []spec.Storage{spec.StorageMemory, spec.StorageDisk} {
 		t.Run(string(storage), func(t *testing.T) {
 			l := newTestLauncher(t)
@@ -358,6 +361,9 @@ func TestUndoAtTwoPlacesOfADirectory(t *testing.T) {
 
 // Others change a file between two transactions. To undo both does not drop that change.
 func TestUndoKeepsWhatIsWrittenBetweenTransactions(t *testing.T) {
+	if reason := layersOfAnywhere(t); reason != "" {
+		t.Skip(reason)
+	}
 	const start = "echo old > f; echo old > g; mkdir d; echo old > d/x"
 	for name, c := range map[string]struct {
 		lines    []string // the transactions; a line with a + is of another command
@@ -437,6 +443,9 @@ func TestATransactionNeedsTheDirectoriesOfItsBinds(t *testing.T) {
 
 // Undo goes on where an earlier version has joined a transaction: that version noted no stamps.
 func TestUndoOfATransactionWithoutStamps(t *testing.T) {
+	if reason := layersOfAnywhere(t); reason != "" {
+		t.Skip(reason)
+	}
 	l := newTestLauncher(t)
 	sb := up(t, l, newID(), spec.Config{Storage: spec.StorageMemory, Cwd: spec.WorkspacePath})
 	sh(t, sb, "echo old > f")

@@ -142,7 +142,7 @@ func writeStamps(dir *os.File, list string, stamps map[string]layer.Stamp) error
 		_, _ = out.Write(line) // Flush returns the error
 	}
 	if err := errors.Join(out.Flush(), f.Close()); err != nil {
-		return fmt.Errorf("stamps of a transaction: %w", err)
+		return errors.Join(fmt.Errorf("stamps of a transaction: %w", err), os.Remove(name+".new"))
 	}
 	return os.Rename(name+".new", name)
 }
