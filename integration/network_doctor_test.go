@@ -1,6 +1,8 @@
 package integration
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -39,6 +41,14 @@ func TestDoctorRepairsTheNetwork(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	t.Cleanup(func() { w.on(t, "down", "box") })
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(w.root, link); err != nil {
+		t.Fatal(err)
+	}
+	linked := &networkWorld{&sandboxes{t: t, root: link}, w.host, w.outside}
+	if found := linked.doctor(t).Network; found.Flushed {
+		t.Errorf("doctor, by another path of the state root: %+v", found)
+	}
 	netnstest.Shell(t, w.host, `nft 'flush ruleset; add table inet own; add chain inet own fw { type filter hook forward priority 0; policy drop; }'`)
 	before := w.doctor(t).Network
 	if !before.Flushed || len(before.Barriers) != 1 || before.Barriers[0].Chain != "inet own fw" || len(before.Barriers[0].Fix) != 2 {

@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/doctor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/networks"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
 func doctorCommand() *cli.Command {
@@ -56,7 +57,11 @@ func runDoctor(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	report.LookAtNetwork(ctx, networks.RouterOf(commandline.StateRoot(cmd)), cmd.Bool("repair"))
+	state, err := record.ResolveState(commandline.StateRoot(cmd))
+	if err != nil {
+		return err
+	}
+	report.LookAtNetwork(ctx, networks.RouterOf(state), cmd.Bool("repair"))
 	report.Prove(ctx, func(ctx context.Context) (doctor.Sandboxes, error) {
 		return connectTo(ctx, commandline.LauncherDirs(cmd))
 	})

@@ -89,7 +89,7 @@ func New(d Dirs) (*Launcher, error) {
 	if d.Data == "" { // a user without $XDG_DATA_HOME and $HOME
 		return nil, errors.New("no directory for the data of sandboxes: give one with --data")
 	}
-	state, stateErr := filepath.Abs(d.State)
+	state, stateErr := record.ResolveState(d.State)
 	data, dataErr := filepath.Abs(d.Data)
 	if err := errors.Join(stateErr, dataErr); err != nil {
 		return nil, err

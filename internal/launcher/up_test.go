@@ -80,6 +80,40 @@ func TestUpAtOnceMakesOneSandbox(t *testing.T) {
 	checkNothingLeft(t, l)
 }
 
+// Many hosts have /var/run, a symbolic link to /run.
+func TestUpByAnotherPathOfTheStateRootFindsTheSandbox(t *testing.T) {
+	l := newTestLauncher(t)
+	first := upAgain(t, l, "box")
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(filepath.Dir(l.State), link); err != nil {
+		t.Fatal(err)
+	}
+	other, err := New(Dirs{State: filepath.Join(link, filepath.Base(l.State)), Data: l.Data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(other.Close)
+	if again := upAgain(t, other, "box"); again.session.Init() != first.session.Init() || !again.reused {
+		t.Errorf("PID 1 is %v by the other path, not %v", again.session.Init(), first.session.Init())
+	}
+}
+
+// The path of a state root that does not exist yet is resolved, too.
+func TestAMissingStateRootHasOnePath(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink(dir, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	l, err := New(Dirs{State: filepath.Join(dir, "link", "a", "b"), Data: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	if want := filepath.Join(dir, "a", "b"); l.State != want {
+		t.Errorf("the state root is %s, not %s", l.State, want)
+	}
+}
+
 func TestUpReplacesWhatIsNotHealthy(t *testing.T) {
 	tests := map[string]func(t *testing.T, l *Launcher, sb *Sandbox){
 		"dead": func(t *testing.T, _ *Launcher, sb *Sandbox) { killInit(t, sb) },

@@ -29,6 +29,25 @@ type Roots struct {
 	NetworkRange netip.Prefix
 }
 
+// ResolveState returns the absolute path of a state root without symbolic links. The names of a sandbox's objects
+// begin with a hash of this path, so each state root must have only one path. The last parts of the path may be
+// missing.
+func ResolveState(dir string) (string, error) {
+	path, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	resolved, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrPermission) { // the use of this directory gets an error that names the way out
+		return path, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return resolved, err
+	}
+	parent, err := ResolveState(filepath.Dir(path))
+	return filepath.Join(parent, filepath.Base(path)), err
+}
+
 // The image of a sandbox's store is <data>/stores/HASH-ID@RANDOM.img; HASH is of the state
 // root. So the id leads to the image, and the name of an image leads to its sandbox. The
 // random part lets an image outlive a sandbox whose id is used again: a snapshot gives the
