@@ -155,6 +155,47 @@ func TestRootRemovesADamagedSnapshot(t *testing.T) {
 	checkNoImage(t, l)
 }
 
+// A snapshot that another user makes after a removal can have the same name. A removal that began earlier must
+// not remove it.
+func TestRemovalsOfASnapshotSpareALaterOne(t *testing.T) {
+	l := newTestLauncher(t)
+	all, err := statedir.OpenData(l.Data, record.SnapshotsName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer all.Close()
+	// made waits until the name is free.
+	made := func(uid uint32) {
+		draft := filepath.Join(all.Name(), fmt.Sprintf(".draft-%d", uid))
+		description := fmt.Appendf(nil, `{"version": 1, "uid": %d}`, uid)
+		if err := errors.Join(os.Mkdir(draft, 0o700), os.WriteFile(filepath.Join(draft, "snapshot.json"), description, 0o600)); err != nil {
+			t.Error(err)
+			return
+		}
+		for os.Rename(draft, l.SnapshotDir("name")) != nil {
+			if t.Context().Err() != nil {
+				return
+			}
+		}
+	}
+	for range 300 {
+		made(1000)
+		var calls sync.WaitGroup
+		for range 4 {
+			calls.Go(func() {
+				if err := l.layers.RemoveSnapshot(t.Context(), "name", 1000); err != nil && !errors.Is(err, launch.ErrNotFound) {
+					t.Error(err)
+				}
+			})
+		}
+		made(2000)
+		calls.Wait()
+		if err := l.layers.RemoveSnapshot(t.Context(), "name", 2000); err != nil {
+			t.Fatalf("the snapshot of another user: %v", err)
+		}
+	}
+}
+
 // What a fork has begun with stays, and is as old as it was: what the host has changed
 // since is not seen there. What was applied of the layers that go is forgotten.
 func TestADiscardMakesAForkNoYounger(t *testing.T) {

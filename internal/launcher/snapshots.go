@@ -145,8 +145,8 @@ func (l *Launcher) Snapshots(_ context.Context, uid uint32) ([]string, error) {
 
 // RemoveSnapshot removes a snapshot. Sandboxes that have begun with the snapshot keep its
 // layers.
-func (l *Launcher) RemoveSnapshot(_ context.Context, name string, uid uint32) error {
-	return l.layers.RemoveSnapshot(name, uid)
+func (l *Launcher) RemoveSnapshot(ctx context.Context, name string, uid uint32) error {
+	return l.layers.RemoveSnapshot(ctx, name, uid)
 }
 
 // Beginning returns the part of a snapshot's configuration that a fork takes over.

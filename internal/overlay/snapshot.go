@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/images"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/integrity"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -209,8 +210,18 @@ func (l *Keeper) Snapshots(uid uint32) ([]string, error) {
 
 // RemoveSnapshot removes a snapshot that a user may have. Root can also remove a snapshot
 // whose description is missing or damaged.
-func (l *Keeper) RemoveSnapshot(name string, uid uint32) error {
-	_, err := l.ReadSnapshot(name, uid)
+func (l *Keeper) RemoveSnapshot(ctx context.Context, name string, uid uint32) error {
+	all, err := os.Open(filepath.Join(l.Data, record.SnapshotsName))
+	if err == nil {
+		defer all.Close()
+		// Removals take turns. Otherwise, between the check and the removal, another removal could remove this
+		// snapshot, and another user could make a new one with the same name.
+		err = descriptor.Lock(ctx, all)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("lock the snapshots: %w", err)
+	}
+	_, err = l.ReadSnapshot(name, uid)
 	if damaged := uid == 0 && record.IsName(name) && statedir.Exists(l.SnapshotDir(name)); err != nil && !damaged {
 		return err
 	}
