@@ -215,9 +215,15 @@ func goesTo(f family, s *nftables.Set) expressions {
 	return append(f.of(), f.load(f.dest, nameRegister), in(s, false))
 }
 
-// goesWithin matches packets to an address in the prefix.
-func goesWithin(f family, p netip.Prefix) expressions {
-	return append(f.of(), f.load(f.dest, scratchRegister),
+// goesWithin matches packets whose destination is in the prefix.
+func goesWithin(f family, p netip.Prefix) expressions { return addressWithin(f, f.dest, p) }
+
+// comesFrom matches packets whose source is in the prefix.
+func comesFrom(f family, p netip.Prefix) expressions { return addressWithin(f, f.source, p) }
+
+// addressWithin matches packets whose address at the offset is in the prefix.
+func addressWithin(f family, offset uint32, p netip.Prefix) expressions {
+	return append(f.of(), f.load(offset, scratchRegister),
 		&expr.Bitwise{
 			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: f.address.Bytes,
 			Mask: net.CIDRMask(p.Bits(), f.bits), Xor: make([]byte, f.address.Bytes),

@@ -16,14 +16,15 @@ import (
 )
 
 // mark is the bit of packet marks that the host's table sets on packets of the router. Docker,
-// Kubernetes and Tailscale use lower bits.
+// Kubernetes and Tailscale use lower bits. Cilium and Calico can use this bit, too: the mark alone does not
+// identify a packet of the router.
 const mark = 1 << 27
 
 // rulePriority is the priority of the routing rules. It lies before the table "main", at 32766.
 const rulePriority = 30321
 
-// writeHost writes the host's table for the router behind the link.
-func (f *firewall) writeHost(link string) {
+// writeHost writes the host's table for the router behind the link. a has the ranges of the router's addresses.
+func (f *firewall) writeHost(link string, a ranges) {
 	f.renew()
 	filter := func(name string, hook *nftables.ChainHook, priority *nftables.ChainPriority) *nftables.Chain {
 		return f.chain(nftables.Chain{Name: name, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: priority})
@@ -46,7 +47,9 @@ func (f *firewall) writeHost(link string) {
 		f.rule(input, from(link), isGuest(fam, f.set(guests(fam))), accept)
 	}
 	f.reject(input, from(link))
-	f.rule(hide, marked(), expressions{&expr.Masq{}})
+	for _, fam := range a.families() {
+		f.rule(hide, marked(), comesFrom(fam, a.of(fam)), expressions{&expr.Masq{}})
+	}
 }
 
 func setMark() expressions {

@@ -103,7 +103,7 @@ func (o *opened) repairTable(name string) error {
 	if err != nil || isThere {
 		return err
 	}
-	f.writeHost(name)
+	f.writeHost(name, o.state.addresses())
 	if err := f.flush(); err != nil {
 		return err
 	}
