@@ -235,7 +235,10 @@ type isolatedInstance struct {
 func (i *isolatedInstance) Info() Info { return i.info }
 
 func (i *isolatedInstance) Remove(ctx context.Context) error {
-	return i.provider.remove(ctx, i.info.ID, i.info.Created)
+	if len(i.info.Config.Overlays) > 0 { // only these can have an apply to end
+		return i.provider.remove(ctx, i.info.ID, i.info.Created)
+	}
+	return i.do(ctx, func(c *launch.Client, id string) error { return c.RemoveCreated(ctx, id, i.info.Created) })
 }
 
 func (i *isolatedInstance) Start(ctx context.Context, c Command, stdio [3]*os.File) (Execution, error) {

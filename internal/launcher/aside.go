@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
@@ -33,6 +34,9 @@ func (l *Launcher) FinishRemovalsAside(failed func(error)) {
 	l.aside = &aside{waiting: make(chan struct{}, mostAside), finishing: make(chan struct{}, mostAtATime), failed: failed}
 }
 
+// servesRequests says that this process goes on after the answer to a request.
+func (l *Launcher) servesRequests() bool { return l.aside != nil }
+
 // finishes ends the processes of a sandbox, takes its record, and leaves the rest for later. If it
 // returns false, the caller must finish the removal.
 func (a *aside) finishes(ctx context.Context, x *removal) bool {
@@ -44,16 +48,16 @@ func (a *aside) finishes(ctx context.Context, x *removal) bool {
 	default:
 		return false
 	}
-	mounts := x.holdMounts()
+	held := x.holdMounts()
 	if err := x.leave(); err != nil {
-		mounts.Close()
+		descriptor.Close(held...)
 		<-a.waiting
 		return false
 	}
 	_ = x.releaseImage(ctx) // a removal of the image can follow at once; finish repeats it, and has the error
 	x.launcher.tending.Go(func() {
 		a.finishing <- struct{}{}
-		mounts.Close()
+		descriptor.Close(held...)
 		err := x.finish(ctx)
 		if err == nil {
 			err = x.state.Remove()
@@ -69,21 +73,19 @@ func (a *aside) finishes(ctx context.Context, x *removal) bool {
 	return true
 }
 
-// holdMounts keeps the mounts of the sandbox until the file is closed. Otherwise PID 1 ends only after
-// the kernel has removed the mounts. The removal of the mounts takes most of this time.
+// holdMounts keeps the mounts of the sandbox, and the mount of its store, until the files are closed. Otherwise
+// PID 1 ends only after the kernel has removed the mounts. The removal of the mounts takes most of this time.
 //
-// The file is nil, and nothing is kept, if the sandbox has directories of the caller: the caller may remove
-// the device of such a directory as soon as the sandbox has gone.
-func (x *removal) holdMounts() *os.File {
+// holdMounts keeps nothing of a sandbox with directories of the caller: the caller may remove the device of such a
+// directory as soon as the sandbox has gone.
+func (x *removal) holdMounts() (files []*os.File) {
 	c := x.record.Config
 	if c.Rootfs != "" || c.Image != "" || c.Workspace != "" || len(c.Binds) > 0 || len(c.Overlays) > 0 {
 		return nil
 	}
-	mounts, err := record.OpenMounts(x.record.Init)
-	if err != nil {
-		return nil // PID 1 has ended, or its end takes longer
-	}
-	return mounts
+	mounts, _ := record.OpenMounts(x.record.Init) // after an error the end of PID 1 takes longer, or PID 1 has ended
+	store, _ := record.TakeStore(x.record.Init)   // as above
+	return []*os.File{mounts, store}
 }
 
 // leave ends all processes of a healthy sandbox, and takes its record: then no sandbox has the id.

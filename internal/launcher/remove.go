@@ -111,7 +111,7 @@ func (l *Launcher) removeWhere(
 		state.Release()
 		return nil
 	}
-	x, err := l.beginRemoval(id, state)
+	x, err := l.beginRemoval(id, state, recordOrNil(r, err))
 	if err == nil {
 		x.levels = levelsToEnd(r.UID)
 		if l.aside.finishes(ctx, x) {
@@ -188,7 +188,7 @@ func (l *Launcher) removeHeld(ctx context.Context, id string, state *statedir.Di
 
 // clearHeld removes all parts of a sandbox except its directory.
 func (l *Launcher) clearHeld(ctx context.Context, id string, state *statedir.Dir) error {
-	x, err := l.beginRemoval(id, state)
+	x, err := l.beginRemoval(id, state, recordOrNil(record.Read(state.Path)))
 	if err != nil {
 		return err
 	}
@@ -210,11 +210,19 @@ type removal struct {
 	store *os.File
 }
 
-// beginRemoval notes that the removal begins, and opens what leads to the parts of the sandbox. The
-// caller must finish the removal.
-func (l *Launcher) beginRemoval(id string, state *statedir.Dir) (*removal, error) {
+// recordOrNil returns nil if the record is missing or damaged.
+func recordOrNil(r record.Record, err error) *record.Record {
+	if err != nil {
+		return nil
+	}
+	return &r
+}
+
+// beginRemoval notes that the removal begins, and opens what leads to the parts of the sandbox. r is
+// the record, or nil if it is missing or damaged. The caller must finish the removal.
+func (l *Launcher) beginRemoval(id string, state *statedir.Dir, r *record.Record) (*removal, error) {
 	statedir.NoteRemoval(state.Path)
-	x := &removal{launcher: l, id: id, state: state}
+	x := &removal{launcher: l, id: id, state: state, record: r}
 	err := l.dropDamagedNames(id, state.Path)
 	if err == nil {
 		x.group, err = l.find.group(id)
@@ -222,10 +230,9 @@ func (l *Launcher) beginRemoval(id string, state *statedir.Dir) (*removal, error
 	if err != nil {
 		return nil, x.giveUp(err)
 	}
-	if r, err := record.Read(state.Path); err == nil {
-		x.record = &r
-		x.store = l.handed.TakeOpen(id, state.Path, r)
-		l.abandonImage(r)
+	if r != nil {
+		x.store = l.handed.TakeOpen(id, state.Path, *r)
+		l.abandonImage(*r)
 	}
 	return x, nil
 }

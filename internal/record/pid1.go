@@ -22,24 +22,15 @@ var ErrNoSyncFile = errors.New("PID 1 holds no open file of it")
 
 // OpenTop takes PID 1's own open file of the store's top. top is that of [storeOf].
 func OpenTop(init process.ID, top *os.File) (*os.File, error) {
-	pidfd, err := unix.PidfdOpen(init.Pid, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("pidfd_open", err)
-	}
-	defer unix.Close(pidfd)
-	if !init.Lives() { // before the number was bound to a process
-		return nil, os.ErrNotExist
-	}
-	fd, err := unix.PidfdGetfd(pidfd, syncDescriptor, 0)
+	held, err := takeFile(init, syncDescriptor)
 	if errors.Is(err, unix.EBADF) {
 		return nil, ErrNoSyncFile
 	}
 	if err != nil {
-		return nil, os.NewSyscallError("pidfd_getfd", err)
+		return nil, err
 	}
-	held := os.NewFile(uintptr(fd), "store")
 	var is, want unix.Stat_t
-	if err := errors.Join(unix.Fstat(fd, &is), unix.Fstat(int(top.Fd()), &want)); err != nil {
+	if err := errors.Join(unix.Fstat(int(held.Fd()), &is), unix.Fstat(int(top.Fd()), &want)); err != nil {
 		return nil, errors.Join(err, held.Close())
 	}
 	flags, err := unix.FcntlInt(held.Fd(), unix.F_GETFL, 0)
@@ -47,6 +38,21 @@ func OpenTop(init process.ID, top *os.File) (*os.File, error) {
 		return nil, errors.Join(ErrNoSyncFile, held.Close())
 	}
 	return held, nil
+}
+
+// takeFile duplicates the descriptor of PID 1 with this number (pidfd_getfd(2), Linux 5.6). [os.ErrNotExist] says
+// that PID 1 has ended.
+func takeFile(init process.ID, number int) (*os.File, error) {
+	pidfd, err := init.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer pidfd.Close()
+	fd, err := unix.PidfdGetfd(int(pidfd.Fd()), number, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_getfd", err)
+	}
+	return os.NewFile(uintptr(fd), "store"), nil
 }
 
 // storeDescriptor is where PID 1 holds the store (cmd/sandbox-agent/start.h).
@@ -77,6 +83,10 @@ func OpenNetwork(init process.ID) (*os.File, error) { return openNamespace(init,
 
 // OpenMounts opens the sandbox's mount namespace. The mounts last as long as the file is open.
 func OpenMounts(init process.ID) (*os.File, error) { return openNamespace(init, "mnt") }
+
+// TakeStore duplicates PID 1's descriptor of the store. Unlike with [OpenStore], the kernel unmounts the store only
+// after the file is closed.
+func TakeStore(init process.ID) (*os.File, error) { return takeFile(init, storeDescriptor) }
 
 func openNamespace(init process.ID, kind string) (*os.File, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", init.Pid, kind))
