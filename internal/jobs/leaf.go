@@ -15,9 +15,10 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A leaf is the cgroup of one exec. The leaf of the next exec is made while an exec runs, so
-// that an exec seldom waits for its leaf. The leaf of an ended exec is used again if it is as
-// empty as a new leaf: see [cgroups.Leaf.Renew]. A sandbox without any exec has no leaf.
+// A leaf is the cgroup of one exec. A launcher that serves requests makes the leaf of the first exec in
+// the background, at the end of a create. The leaf of the next exec is made while an exec runs. So an exec
+// seldom waits for its leaf. The leaf of an ended exec is used again if it is as empty as a new leaf: see
+// [cgroups.Leaf.Renew]. A session that is idle for idleTime removes its leaves.
 
 // A MadeLeaf is a leaf with the id of its exec, present or past.
 type MadeLeaf struct {
@@ -48,6 +49,8 @@ type leafPool struct {
 	used   []*cgroups.Leaf
 	// begun says that the sandbox has had an exec.
 	begun bool
+	// first is closed when the leaf of the first exec is ready. It is nil if no such leaf is being made.
+	first chan struct{}
 }
 
 // MaxEnded bounds how many leaves of a sandbox are kept to be used again.
@@ -74,8 +77,38 @@ func (p *leafPool) takeUsed() []*cgroups.Leaf {
 	return used
 }
 
+// announceFirst makes [leafPool.Take] wait until makeLeaf has made the leaf of the first exec. The caller must call
+// makeLeaf.
+func (p *leafPool) announceFirst() (makeLeaf func()) {
+	ready := make(chan struct{})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.first = ready
+	return func() {
+		defer close(ready)
+		leaf, err := p.make()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.first = nil
+		if err == nil { // else the first exec gets the error again
+			p.Spares = append(p.Spares, leaf)
+		}
+	}
+}
+
+// AwaitFirst waits until the leaf of the first exec is made, if one is being made.
+func (p *leafPool) AwaitFirst() {
+	p.mu.Lock()
+	first := p.first
+	p.mu.Unlock()
+	if first != nil {
+		<-first
+	}
+}
+
 // Take returns an empty leaf that has the limits of the sandbox and no others.
 func (p *leafPool) Take() (MadeLeaf, error) {
+	p.AwaitFirst()
 	if leaf, ok := p.Reuse(&p.Spares); ok {
 		return leaf, nil
 	}
@@ -119,7 +152,7 @@ func Repeated(r record.Record) (l cgroups.LeafLimits) {
 	return l
 }
 
-// makeAhead makes the leaf of the next exec while the present exec runs. For the first exec of
+// makeAhead makes the leaf of the next exec while the present exec runs. During the first exec of
 // a sandbox it makes none: the first exec may be the only one.
 func (p *leafPool) makeAhead() {
 	p.mu.Lock()

@@ -131,6 +131,16 @@ func (v *Session) Adopt(conn *agent.Conn) {
 	v.startIdleTimer()
 }
 
+// MakeFirstLeaf makes the leaf of the first exec of a new sandbox, in the background. Config.Tending counts this.
+func (v *Session) MakeFirstLeaf() {
+	v.Enter()
+	makeLeaf := v.Leaves.announceFirst()
+	v.all.Tending.Go(func() {
+		defer v.Leave()
+		makeLeaf()
+	})
+}
+
 // Enter begins a call that needs the connection or the group. Each Enter needs a [Session.Leave].
 func (v *Session) Enter() {
 	v.Mu.Lock()

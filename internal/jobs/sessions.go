@@ -89,7 +89,24 @@ func (l *Sessions) Open(id string) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if known := l.known[id]; known != nil && known.refresh(r, now) {
+	return l.openLocked(id, r, now)
+}
+
+// OpenWritten is like Open, but uses the record that this process has just written. The caller must hold the
+// sandbox's directory, and release the session.
+func (l *Sessions) OpenWritten(id string, r record.Record) (*Session, error) {
+	now, err := record.VersionOf(l.Dir(id))
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.openLocked(id, r, now)
+}
+
+// openLocked returns the session of the sandbox with this record. The caller must hold mu.
+func (l *Sessions) openLocked(id string, r record.Record, now record.Version) (*Session, error) {
+	if known := l.known[id]; known != nil && (known.IsAt(now) || known.refresh(r, now)) {
 		known.users++
 		return known, nil
 	}

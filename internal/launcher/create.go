@@ -184,17 +184,20 @@ func (m *making) create(ctx context.Context) (_ *Sandbox, err error) {
 	if err := m.record.Write(m.state.Path); err != nil {
 		return nil, err
 	}
-	s, err := l.open(m.id)
+	v, err := l.sessions.OpenWritten(m.id, m.record)
 	if err != nil {
 		return nil, err
 	}
-	s.session.Adopt(m.conn)
+	v.Adopt(m.conn)
+	if l.servesRequests() {
+		v.MakeFirstLeaf() // the next request is probably an exec
+	}
 	m.state.Release()
 	l.trash.EmptyLater()
 	if m.claimed > 0 {
 		l.blanks.claims.Hit(m.from.UID, m.claimed)
 	}
-	return s, nil
+	return &Sandbox{launcher: l, session: v}, nil
 }
 
 // removeTraces removes the rest of an old sandbox of this name if somebody has removed its

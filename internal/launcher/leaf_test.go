@@ -48,6 +48,24 @@ func leafNumbers(t *testing.T, sb *Sandbox) (all []uint64) {
 	return all
 }
 
+// A launcher that serves requests makes the leaf of the first exec before that exec.
+func TestTheFirstExecFindsItsLeaf(t *testing.T) {
+	l := newTestLauncher(t)
+	l.FinishRemovalsAside(func(err error) { t.Error(err) })
+	sb := up(t, l, "", spec.Config{})
+	l.tending.Wait()
+	before := leafNumbers(t, sb)
+	if len(before) != 1 {
+		t.Fatalf("%d leaves before the first exec", len(before))
+	}
+	if r, _ := sh(t, sb, ":"); !r.OK() {
+		t.Fatalf("got %+v", r)
+	}
+	if after := leafNumbers(t, sb); !slices.Equal(after, before) {
+		t.Errorf("leaves %v after the first exec, and %v before", after, before)
+	}
+}
+
 // What an exec has used, and what befell it, is nothing to the next.
 func TestLeavesThatAreUsedAgainCountAnew(t *testing.T) {
 	l := newTestLauncher(t)

@@ -49,6 +49,7 @@ func (s *Sandbox) replaceLimits(c *container.Container, host *cgroups.Host, r, n
 	old, repeated := jobs.Repeated(r), jobs.Repeated(next)
 	between := cgroups.LeafLimits{Memory: old.Memory, CPUs: min(old.CPUs, repeated.CPUs)}
 	group := s.session.Group
+	s.session.Leaves.AwaitFirst() // else that leaf could get the old limits after the next step
 	err := group.RepeatInLeaves(old, between)
 	if err == nil {
 		err = setLimits(c, host, next)
