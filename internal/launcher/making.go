@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"time"
 
@@ -63,20 +64,18 @@ type making struct {
 	claimed time.Duration
 }
 
-// newRecord is the record with all that follows from the request. The parts of the sandbox add theirs.
+// newRecord is the record with all that follows from the request. The parts of the sandbox add theirs. The record
+// equals the one that is read from the file: Round removes the monotonic clock of Created.
 func (m *making) newRecord() (record.Record, error) {
 	self, err := m.launcher.self()
 	return record.Record{
 		Version: record.FormatVersion, Config: m.request.Config, Tied: m.request.Tied, Owner: self, UID: m.from.UID,
-		From: m.request.From, Created: time.Now().UTC(), Notes: m.notes, Named: m.request.Named,
+		From: m.request.From, Created: time.Now().UTC().Round(0), Notes: m.notes, Named: m.request.Named,
 	}, err
 }
 
 func (m *making) make(ctx context.Context, from Sources) (err error) {
 	l := m.launcher
-	l.tending.Go(cgroups.Wake)
-	m.network = startNetwork()
-	defer m.network.close()
 	if m.record, err = m.newRecord(); err != nil {
 		return err
 	}
@@ -98,6 +97,13 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 		return err
 	}
 	defer cgroups.CloseViews(views)
+	// openGroup is called before Wake, because openGroup would wait for the end of Wake. Gosched lets each
+	// goroutine begin now, also if Go has only one thread.
+	l.tending.Go(cgroups.Wake)
+	runtime.Gosched()
+	m.network = startNetwork()
+	defer m.network.close()
+	runtime.Gosched()
 	connected := m.connect(ctx)
 	defer func() { _, _ = connected() }() // no removal runs beside the rest of it
 	root, err := m.rootConfig(from)
