@@ -486,30 +486,14 @@ func TestPacketsOfOthersKeepTheirSource(t *testing.T) {
 	w.attach(t, Member{Link: "s-one", Number: 1})
 	const other = "9.9.9.77"
 	netnstest.Shell(t, w.host, "ip address add "+other+"/32 dev lo")
-	answer := make([]byte, 64)
-	err := w.on(func() error {
-		d := net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(other)}, Control: func(_, _ string, c syscall.RawConn) error {
-			var failed error
-			err := c.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, mark) })
-			return errors.Join(err, failed)
-		}}
-		c, err := d.Dial("udp", internetIPv4+":80")
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-			return err
-		}
-		if _, err := c.Write([]byte("?")); err != nil {
-			return err
-		}
-		n, err := c.Read(answer)
-		answer = answer[:n]
-		return err
-	})
-	if err != nil || string(answer) != other {
-		t.Errorf("the internet saw %q, %v, not %s", answer, err, other)
+	marking := func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		err := c.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, mark) })
+		return errors.Join(err, failed)
+	}
+	d := net.Dialer{Timeout: patience, LocalAddr: &net.UDPAddr{IP: net.ParseIP(other)}, Control: marking}
+	if got, err := exchangeBy(w.host, d, "udp", internetIPv4+":80"); err != nil || got != other {
+		t.Errorf("the internet saw %q, %v, not %s", got, err, other)
 	}
 }
 

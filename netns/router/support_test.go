@@ -168,15 +168,20 @@ func exchange(namespace *os.File, network, address string) (string, error) {
 }
 
 func exchangeWithin(namespace *os.File, network, address string, limit time.Duration) (string, error) {
+	return exchangeBy(namespace, net.Dialer{Timeout: limit}, network, address)
+}
+
+// exchangeBy is exchange with a dialer. The timeout of the dialer bounds the dial, and then the rest of the exchange.
+func exchangeBy(namespace *os.File, d net.Dialer, network, address string) (string, error) {
 	answer := make([]byte, 64)
 	n := 0
 	err := netns.Do(namespace, func() error {
-		c, err := net.DialTimeout(network, address, limit)
+		c, err := d.Dial(network, address)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		if err := c.SetDeadline(time.Now().Add(limit)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(d.Timeout)); err != nil {
 			return err
 		}
 		if _, err := c.Write([]byte("?")); err != nil {
