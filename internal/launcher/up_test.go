@@ -114,6 +114,17 @@ func TestAMissingStateRootHasOnePath(t *testing.T) {
 	}
 }
 
+func TestAStateRootThatCannotBeResolvedIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	loop := filepath.Join(dir, "loop")
+	if err := os.Symlink("loop", loop); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(Dirs{State: loop, Data: dir}); err == nil || !strings.Contains(err.Error(), loop) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestUpReplacesWhatIsNotHealthy(t *testing.T) {
 	tests := map[string]func(t *testing.T, l *Launcher, sb *Sandbox){
 		"dead": func(t *testing.T, _ *Launcher, sb *Sandbox) { killInit(t, sb) },

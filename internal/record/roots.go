@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -38,11 +39,13 @@ func ResolveState(dir string) (string, error) {
 		return "", err
 	}
 	resolved, err := filepath.EvalSymlinks(path)
-	if errors.Is(err, fs.ErrPermission) { // the use of this directory gets an error that names the way out
+	switch {
+	case err == nil:
+		return resolved, nil
+	case errors.Is(err, fs.ErrPermission): // the use of this directory gets an error that names the way out
 		return path, nil
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return resolved, err
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("state root %s: %w; name another directory with --root", path, err)
 	}
 	parent, err := ResolveState(filepath.Dir(path))
 	return filepath.Join(parent, filepath.Base(path)), err
