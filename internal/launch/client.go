@@ -166,8 +166,12 @@ func (c *Client) receive(ctx context.Context, ch *Channel) (*Answer, []*os.File,
 	if err != nil {
 		return nil, nil, err
 	}
+	decode := unmarshalSparse
+	if len(body) > chunk { // to read the text twice takes more time than to examine all types
+		decode = json.Unmarshal
+	}
 	var a Answer
-	if err := json.Unmarshal(body, &a); err != nil {
+	if err := decode(body, &a); err != nil {
 		descriptor.Close(files...)
 		return nil, nil, fmt.Errorf("answer of the launcher: %w", err)
 	}

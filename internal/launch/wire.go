@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -253,7 +252,7 @@ func (w *WireResult) Plain() spec.Result {
 
 // encode is a frame's body.
 func encode(v any) ([]byte, error) {
-	body, err := json.Marshal(v)
+	body, err := marshalSparse(v)
 	if err != nil {
 		return nil, fmt.Errorf("encode for the launcher: %w", err)
 	}
