@@ -14,6 +14,7 @@ type kind[T any] struct {
 	// wanted is the number of items that should be ready.
 	wanted int
 	asked  time.Time // the time of the last Take
+	taken  time.Time // the time of the last Take that got an item
 	// failed is the pause after an item could not be made.
 	failed pause
 }
@@ -69,12 +70,12 @@ func (k *kind[T]) takeWhere(isChosen func(Item[T]) bool) (taken []T) {
 	return taken
 }
 
-// settleTime is how long no item is made after a Take, if at least half of the items are ready: the caller
-// that has taken one works then.
+// settleTime is how long no item is made after one was taken: the caller that has taken the item works then.
 const settleTime = 50 * time.Millisecond
 
-// isDue says whether to make an item now. If less than half of the items are ready, it cannot wait.
+// isDue says whether to make an item now. It cannot wait while the kind lacks more than one item and more than half
+// of its items: many callers take items then.
 func (k *kind[T]) isDue(now time.Time) bool {
 	have := len(k.ready) + k.making
-	return have < k.wanted && !now.Before(k.failed.until) && (2*have < k.wanted || now.Sub(k.asked) >= settleTime)
+	return have < k.wanted && !now.Before(k.failed.until) && (2*(have+1) < k.wanted || now.Sub(k.taken) >= settleTime)
 }

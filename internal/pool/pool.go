@@ -95,7 +95,7 @@ func (p *Pool[T]) Take(name string, owner uint32, share int) (taken Item[T], ok 
 		return taken, false
 	}
 	last := len(k.ready) - 1
-	taken = k.ready[last]
+	taken, k.taken = k.ready[last], k.asked
 	k.ready = slices.Delete(k.ready, last, last+1)
 	return taken, true
 }

@@ -192,6 +192,35 @@ func TestItemsAreTakenOnce(t *testing.T) {
 	})
 }
 
+// The last item of a small kind is replaced once its caller has worked for a while: the making would take the caller's
+// processor. A request that comes meanwhile does not delay this, and items of a large kind are replaced at once.
+func TestTheMakerLeavesTheProcessorToTheCaller(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 1, WarmUp: 1, Max: 8}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		wait(time.Second)
+		w.mustTake(t, p, "first", 0, true)
+		wait(settleTime - w.takes)
+		w.mustTake(t, p, "first", 0, false)
+		wait(w.takes - time.Millisecond)
+		w.set(func() {
+			if w.made != 1 || w.atOnce != 0 {
+				t.Errorf("%d items were made, and %d are being made", w.made, w.atOnce)
+			}
+		})
+		wait(w.takes + 2*time.Millisecond)
+		if p.Counts(nil).Ready == 0 {
+			t.Error("none was made")
+		}
+	})
+	inBubble(t, spec.PoolConfig{Min: 8, WarmUp: 8, Max: 8}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		wait(time.Second)
+		for range 6 {
+			w.mustTake(t, p, "first", 0, true)
+		}
+		wait(w.takes + time.Millisecond)
+		p.ready(t, 3)
+	})
+}
+
 // A kind that is asked for gets items, as many as were missed, and loses them when nobody asks any
 // more.
 func TestDemandMakesItemsOfAKind(t *testing.T) {
