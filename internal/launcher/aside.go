@@ -77,10 +77,10 @@ func (a *aside) finishes(ctx context.Context, x *removal) bool {
 // PID 1 ends only after the kernel has removed the mounts. The removal of the mounts takes most of this time.
 //
 // holdMounts keeps nothing of a sandbox with directories of the caller: the caller may remove the device of such a
-// directory as soon as the sandbox has gone.
+// directory as soon as the sandbox has gone. The files of an image are the launcher's own.
 func (x *removal) holdMounts() (files []*os.File) {
 	c := x.record.Config
-	if c.Rootfs != "" || c.Image != "" || c.Workspace != "" || len(c.Binds) > 0 || len(c.Overlays) > 0 {
+	if c.Rootfs != "" || c.Workspace != "" || len(c.Binds) > 0 || len(c.Overlays) > 0 {
 		return nil
 	}
 	mounts, _ := record.OpenMounts(x.record.Init) // after an error the end of PID 1 takes longer, or PID 1 has ended

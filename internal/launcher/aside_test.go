@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/trash"
@@ -111,6 +112,26 @@ func TestAnUnfinishedRemovalHoldsTheMounts(t *testing.T) {
 		l.tending.Wait()
 		if isOpen(t, mounts) {
 			t.Errorf("workspace %q: the mounts are held after the removal", workspace)
+		}
+	}
+}
+
+// A removal holds no mounts of directories of the caller, and those of an image belong to the launcher.
+func TestRemovalsHoldNoMountsOfTheCaller(t *testing.T) {
+	l, _ := newAsideLauncher(t)
+	r := up(t, l, "", inMemory("", spec.Config{}).Config).session.Current()
+	for _, hold := range []struct {
+		config spec.Config
+		want   int
+	}{
+		{spec.Config{}, 2}, {spec.Config{Image: "app"}, 2}, {spec.Config{Rootfs: "/srv"}, 0}, {spec.Config{Workspace: "/srv"}, 0},
+		{spec.Config{Image: "app", Binds: []spec.Bind{{Source: "/srv"}}}, 0}, {spec.Config{Overlays: []string{"/srv"}}, 0},
+	} {
+		r.Config = hold.config
+		held := (&removal{record: &r}).holdMounts()
+		descriptor.Close(held...)
+		if len(held) != hold.want {
+			t.Errorf("%+v: %d mounts are held, want %d", hold.config, len(held), hold.want)
 		}
 	}
 }
