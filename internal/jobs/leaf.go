@@ -15,9 +15,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A leaf is the cgroup of one exec. A launcher that serves requests makes the leaf of the first exec in
-// the background, at the end of a create. The leaf of the next exec is made while an exec runs. So an exec
-// seldom waits for its leaf. The leaf of an ended exec is used again if it is as empty as a new leaf: see
+// A leaf is the cgroup of one exec. A blank of a pool has the leaf of its first exec. For other sandboxes a
+// launcher that serves requests makes this leaf in the background, at the end of a create. The leaf of the next
+// exec is made while an exec runs. So an exec seldom waits for its leaf. The leaf of an ended exec is used again if it is as empty as a new leaf: see
 // [cgroups.Leaf.Renew]. A session that is idle for idleTime removes its leaves.
 
 // A MadeLeaf is a leaf with the id of its exec, present or past.
@@ -94,6 +94,13 @@ func (p *leafPool) announceFirst() (makeLeaf func()) {
 			p.Spares = append(p.Spares, leaf)
 		}
 	}
+}
+
+// hasSpare says whether a leaf is ready for the next exec.
+func (p *leafPool) hasSpare() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.Spares) > 0
 }
 
 // AwaitFirst waits until the leaf of the first exec is made, if one is being made.
@@ -196,16 +203,18 @@ func (p *leafPool) renew(leaf MadeLeaf) (MadeLeaf, error) {
 	return MadeLeaf{Exec: e, Leaf: next, under: leaf.under}, err
 }
 
-func (p *leafPool) make() (MadeLeaf, error) {
-	r := p.box.Current()
+func (p *leafPool) make() (MadeLeaf, error) { return makeLeaf(p.box.Group, p.box.Current(), p.newExec) }
+
+// makeLeaf makes a leaf in the group of the sandbox that the record describes.
+func makeLeaf(group *cgroups.Group, r record.Record, newExec func() (ExecID, error)) (MadeLeaf, error) {
 	for {
-		e, err := p.newExec()
+		e, err := newExec()
 		if err != nil {
 			return MadeLeaf{}, err
 		}
 		terms := termsOf(r)
 		opts := cgroups.LeafOptions{Owner: record.HostID(r.UIDMappings, spec.AgentID), Pids: terms.pids, Repeated: terms.repeated}
-		leaf, err := p.box.Group.CreateLeaf(e.Leaf(), opts)
+		leaf, err := group.CreateLeaf(e.Leaf(), opts)
 		if errors.Is(err, fs.ErrExist) {
 			continue // another launcher in this process
 		}

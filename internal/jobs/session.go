@@ -131,8 +131,12 @@ func (v *Session) Adopt(conn *agent.Conn) {
 	v.startIdleTimer()
 }
 
-// MakeFirstLeaf makes the leaf of the first exec of a new sandbox, in the background. Config.Tending counts this.
+// MakeFirstLeaf makes the leaf of the first exec of a new sandbox that has none, in the background. Config.Tending
+// counts this.
 func (v *Session) MakeFirstLeaf() {
+	if v.Leaves.hasSpare() {
+		return
+	}
 	v.Enter()
 	makeLeaf := v.Leaves.announceFirst()
 	v.all.Tending.Go(func() {

@@ -89,32 +89,38 @@ func (l *Sessions) Open(id string) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.openLocked(id, r, now)
+	return l.openLocked(id, r, now, nil)
 }
 
-// OpenWritten is like Open, but uses the record that this process has just written. The caller must hold the
-// sandbox's directory, and release the session.
-func (l *Sessions) OpenWritten(id string, r record.Record) (*Session, error) {
+// OpenWritten is like Open, but uses the record that this process has just written. A new session takes the first
+// leaf, which can be nil. The caller must hold the sandbox's directory, and release the session.
+func (l *Sessions) OpenWritten(id string, r record.Record, first *FirstLeaf) (*Session, error) {
 	now, err := record.VersionOf(l.Dir(id))
 	if err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.openLocked(id, r, now)
+	return l.openLocked(id, r, now, first)
 }
 
 // openLocked returns the session of the sandbox with this record. The caller must hold mu.
-func (l *Sessions) openLocked(id string, r record.Record, now record.Version) (*Session, error) {
+func (l *Sessions) openLocked(id string, r record.Record, now record.Version, first *FirstLeaf) (*Session, error) {
 	if known := l.known[id]; known != nil && (known.IsAt(now) || known.refresh(r, now)) {
 		known.users++
 		return known, nil
 	}
-	group, err := l.OpenGroup(id)
-	if err != nil {
-		return nil, err
+	group, leaf, made := first.take()
+	if !made {
+		var err error
+		if group, err = l.OpenGroup(id); err != nil {
+			return nil, err
+		}
 	}
 	fresh := newSession(l, id, r, now, group)
+	if made {
+		fresh.Leaves.Spares = append(fresh.Leaves.Spares, leaf)
+	}
 	l.known[id] = fresh
 	return fresh, nil
 }

@@ -156,6 +156,9 @@ func (l *Launcher) newBlank(ctx context.Context, kind string) (_ *blank, err err
 	if err = m.make(ctx, from); err == nil { // a removal of the image has not seen the blank
 		err = b.checkImage(ctx)
 	}
+	if err == nil {
+		b.leaf, err = l.sessions.MakeFirstLeaf(id, m.record)
+	}
 	close(finished)
 	if !spare() { // no request may claim the blank while killMaking kills its processes
 		<-killed
@@ -209,6 +212,7 @@ func (b *blank) remove(ctx context.Context) error {
 	if b.conn != nil {
 		err = b.conn.Close()
 	}
+	err = errors.Join(err, b.leaf.Close())
 	b.shown.Close()
 	if undo := b.launcher.removeHeld(context.WithoutCancel(ctx), b.id, b.state); undo != nil {
 		b.state.Release()

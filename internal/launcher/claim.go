@@ -52,7 +52,7 @@ func (m *making) claim(ctx context.Context) (missed string, err error) {
 		return "", err
 	}
 	// The blank was broken: the caller makes another sandbox in its place.
-	left := m.conn.Close()
+	left := errors.Join(m.conn.Close(), m.leaf.Close())
 	*m = cold
 	err = m.launcher.clearHeld(ctx, m.id, m.state)
 	if err == nil { // after an error the next removal needs the names of the blank
@@ -64,7 +64,7 @@ func (m *making) claim(ctx context.Context) (missed string, err error) {
 // dress gives a blank the name and the configuration of the request. After an error the caller must remove
 // the sandbox with that name.
 func (m *making) dress(ctx context.Context, b *blank, p *parts) error {
-	m.host, m.held, m.names, m.conn = b.host, b.held, b.names, b.conn
+	m.host, m.held, m.names, m.conn, m.leaf = b.host, b.held, b.names, b.conn, b.leaf
 	if m.id != b.id {
 		if err := m.takeName(ctx, b); err != nil {
 			return err
@@ -85,7 +85,7 @@ func (m *making) dress(ctx context.Context, b *blank, p *parts) error {
 		_, _ = connected() // no removal runs beside the rest of it
 		descriptor.Close(inside)
 	}()
-	if err := m.setLimits(b.request.Config.Limits); err != nil {
+	if err := m.setLimits(ctx, b.request.Config.Limits); err != nil {
 		return aboveTotal(m.host, m.request.Config.Limits.CPUs, err)
 	}
 	if p.hostname != "" {
@@ -253,9 +253,12 @@ func (m *making) attach(ctx context.Context, p *parts) error {
 }
 
 // setLimits gives the sandbox the limits of the request, if it has others.
-func (m *making) setLimits(has spec.Limits) (err error) {
+func (m *making) setLimits(ctx context.Context, has spec.Limits) (err error) {
 	if m.request.Config.Limits == has {
 		return nil
+	}
+	if err := m.leaf.FitTo(ctx, m.record); err != nil {
+		return err
 	}
 	if m.record.Disks, err = disks(m.request.Config, m.from, m.launcher.Data); err != nil {
 		return err

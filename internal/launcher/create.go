@@ -162,7 +162,7 @@ func (m *making) create(ctx context.Context) (_ *Sandbox, err error) {
 			return nil, err
 		}
 	}
-	defer func() { m.image.close() }()
+	defer func() { m.image.close(); err = errors.Join(err, m.leaf.Close()) }()
 	if err := m.useImage(ctx); err != nil {
 		return nil, err
 	}
@@ -184,7 +184,7 @@ func (m *making) create(ctx context.Context) (_ *Sandbox, err error) {
 	if err := m.record.Write(m.state.Path); err != nil {
 		return nil, err
 	}
-	v, err := l.sessions.OpenWritten(m.id, m.record)
+	v, err := l.sessions.OpenWritten(m.id, m.record, m.leaf)
 	if err != nil {
 		return nil, err
 	}

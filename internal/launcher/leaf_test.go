@@ -66,6 +66,23 @@ func TestTheFirstExecFindsItsLeaf(t *testing.T) {
 	}
 }
 
+// A blank of the pool has the leaf of its first exec.
+func TestAClaimTakesTheLeafOfTheBlank(t *testing.T) {
+	l := newPooledLauncher(t, 2)
+	limited := claimed1(t, l, inMemory("", spec.Config{Limits: spec.Limits{CPUs: 0.5}}))
+	if old := leafNumbers(t, limited); len(old) > 0 {
+		t.Errorf("a sandbox with other limits than its blank has the leaves %v of the blank", old)
+	}
+	sb := claimed1(t, l, inMemory("", spec.Config{}))
+	before := leafNumbers(t, sb)
+	if r, _ := sh(t, sb, ":"); !r.OK() {
+		t.Fatalf("got %+v", r)
+	}
+	if after := leafNumbers(t, sb); len(before) != 1 || !slices.Equal(after, before) {
+		t.Errorf("leaves %v after the first exec, and %v before", after, before)
+	}
+}
+
 // What an exec has used, and what befell it, is nothing to the next.
 func TestLeavesThatAreUsedAgainCountAnew(t *testing.T) {
 	l := newTestLauncher(t)

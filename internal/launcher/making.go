@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -50,9 +51,11 @@ type making struct {
 	// users is the sandbox's user namespace.
 	users *os.File
 	// top is the top of the store. It is opened before the first write to the store.
-	top     *os.File
-	record  record.Record
-	conn    *agent.Conn
+	top    *os.File
+	record record.Record
+	conn   *agent.Conn
+	// leaf is the one of a blank, until a session takes it.
+	leaf    *jobs.FirstLeaf
 	network network
 	filters bool // commands may load seccomp filters
 	// hostMounts has the making keep the stamps of the host's files. Only a blank needs these.
