@@ -148,6 +148,9 @@ func do(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	if cmd.Args().Present() && cmd.Args().First() == "" {
 		return spec.Result{}, relay.ErrEmptyCommand
 	}
+	ctx, signals := relay.Catch(ctx)
+	defer signals.Stop()
+	connected := connecting(ctx, cmd)
 	streams, err := streamsOf(cmd)
 	if err != nil {
 		return spec.Result{}, err
@@ -175,9 +178,7 @@ func do(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	} else {
 		wakeCgroups(cmd)
 	}
-	ctx, signals := relay.Catch(ctx)
-	defer signals.Stop()
-	m, err := connect(ctx, cmd)
+	m, err := connected()
 	if err != nil {
 		return spec.Result{}, err
 	}

@@ -29,7 +29,6 @@ type signaled interface {
 type Signals struct {
 	cancel  context.CancelCauseFunc
 	signals chan os.Signal
-	done    sync.WaitGroup
 
 	mu sync.Mutex
 	// process is nil until the command is known to run. The command may run, and print, before
@@ -40,10 +39,11 @@ type Signals struct {
 	asked   syscall.Signal // the first signal that was to end the command; 0: none
 	over    bool           // the command has ended
 	paging  bool           // the terminal's ^C is a pager's
+	stopped bool           // signals have their usual effect
 }
 
 // Catch begins to relay signals, and returns a context that the relay cancels. The caller must
-// call Stop.
+// call Stop. A program calls Catch once.
 func Catch(ctx context.Context) (context.Context, *Signals) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r := &Signals{cancel: cancel, signals: make(chan os.Signal, 16)}
@@ -52,19 +52,21 @@ func Catch(ctx context.Context) (context.Context, *Signals) {
 			signal.Notify(r.signals, s)
 		}
 	}
-	r.done.Go(func() {
+	go func() {
 		for s := range r.signals {
 			r.handle(s.(syscall.Signal))
 		}
-	})
+	}()
 	return ctx, r
 }
 
-// Stop ends the relay.
+// Stop ends the relay: a signal from here on has its usual effect. Package os/signal takes 0.1 ms to give up one
+// signal, so Stop gives up SIGPIPE alone, which a write raises. A signal that comes later is given up then.
 func (r *Signals) Stop() {
-	signal.Stop(r.signals)
-	close(r.signals)
-	r.done.Wait()
+	r.mu.Lock()
+	r.stopped = true
+	r.mu.Unlock()
+	signal.Reset(unix.SIGPIPE)
 	r.cancel(nil)
 }
 
@@ -128,6 +130,9 @@ func (r *Signals) handle(s syscall.Signal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
+	case r.stopped:
+		signal.Reset(s)
+		_ = unix.Kill(unix.Getpid(), s) // a process can always send itself a signal
 	case s == unix.SIGPIPE:
 		// The reader of the output has enough; the copying sees it too.
 	case s == unix.SIGWINCH:
