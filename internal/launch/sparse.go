@@ -23,6 +23,9 @@ func appendSparse(to []byte, v reflect.Value) ([]byte, error) {
 	}
 	fields, ok := sparseFields(v.Type())
 	if !ok {
+		if v.CanAddr() { // so that methods of the pointer are called
+			v = v.Addr()
+		}
 		text, err := json.Marshal(v.Interface())
 		return append(to, text...), err
 	}
