@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/pool"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
@@ -137,7 +138,7 @@ func (l *Launcher) newBlank(ctx context.Context, kind string) (_ *blank, err err
 	defer cancel()
 	image, err := l.openImage(ctx, t)
 	if err != nil {
-		return nil, cmp.Or(ctx.Err(), err)
+		return nil, cmp.Or(ctx.Err(), unwanted(err))
 	}
 	defer image.close()
 	id := newID()
@@ -154,7 +155,7 @@ func (l *Launcher) newBlank(ctx context.Context, kind string) (_ *blank, err err
 	}
 	b := &blank{m, t.ImageFiles}
 	if err = m.make(ctx, from); err == nil { // a removal of the image has not seen the blank
-		err = b.checkImage(ctx)
+		err = unwanted(b.checkImage(ctx))
 	}
 	if err == nil {
 		b.leaf, err = l.sessions.MakeFirstLeaf(id, m.record)
@@ -168,6 +169,9 @@ func (l *Launcher) newBlank(ctx context.Context, kind string) (_ *blank, err err
 		left := b.remove(ctx)
 		if left == nil && errors.Is(ctx.Err(), context.Canceled) {
 			return nil, context.Canceled
+		}
+		if left == nil && err == pool.ErrUnwanted {
+			return nil, err
 		}
 		return nil, errors.Join(context.Cause(ctx), err, left)
 	}

@@ -3,8 +3,11 @@ package launcher
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/pool"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -31,6 +34,14 @@ func (l *Launcher) openImage(ctx context.Context, t template) (i imageRoot, err 
 		return imageRoot{}, err
 	}
 	return i, nil
+}
+
+// unwanted returns [pool.ErrUnwanted] for an image that its user has removed.
+func unwanted(err error) error {
+	if errors.Is(err, launch.ErrNotFound) {
+		return pool.ErrUnwanted
+	}
+	return err
 }
 
 // checkImage returns an error if no request can claim the blank because the owner has lost its image.

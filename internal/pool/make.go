@@ -99,7 +99,7 @@ func (p *Pool[T]) made(name string, value T, err error) {
 			k.wanted = min(k.wanted, len(k.ready)+k.making)
 		}
 		p.mu.Unlock()
-		if err != context.Canceled { // a joined error has more to tell
+		if err != context.Canceled && err != ErrUnwanted { // a joined error has more to tell
 			p.note(fmt.Errorf("make one: %w", err))
 		}
 		return

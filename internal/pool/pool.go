@@ -3,6 +3,7 @@ package pool
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,8 +15,8 @@ import (
 
 // A Maker makes the items of a pool. Several goroutines may call its functions at the same time.
 type Maker[T any] struct {
-	// Make makes an item of a kind. If its context ends and nothing is left, the error is
-	// [context.Canceled] itself, which is no failure.
+	// Make makes an item of a kind. Two errors are no failures, and say that nothing is left: [context.Canceled]
+	// itself if the context has ended, and [ErrUnwanted] itself.
 	Make func(ctx context.Context, kind string) (T, error)
 	// Check returns an error if an item cannot be used any more.
 	Check func(ctx context.Context, item T) error
@@ -26,6 +27,9 @@ type Maker[T any] struct {
 	// Failed is told why an item was not made, could not be used, or did not end.
 	Failed func(error)
 }
+
+// ErrUnwanted says that nobody can take items of a kind any more.
+var ErrUnwanted = errors.New("nobody can take an item of this kind")
 
 // A Pool keeps items ready. Each item is of one kind, and is taken once.
 type Pool[T any] struct {

@@ -27,8 +27,8 @@ type workshop struct {
 	// hangs has checks last until their context ends.
 	hangs bool
 	told  []error
-	// unmade is the kind of which no item can be made.
-	unmade string
+	// unmade is the kind of which no item can be made, and unwanted the kind that nobody can take.
+	unmade, unwanted string
 	sick   map[int]bool
 	fails  error
 	room   error
@@ -53,6 +53,9 @@ func (w *workshop) maker() Maker[int] {
 			}
 			if kind == w.unmade {
 				return 0, errors.New("cannot be made")
+			}
+			if kind == w.unwanted {
+				return 0, ErrUnwanted
 			}
 			w.made++
 			return w.made, nil
@@ -345,6 +348,19 @@ func TestAFailingKindLeavesTheOthersAlone(t *testing.T) {
 		if n := p.Counts(nil).Failed; n < 5 || n > 12 {
 			t.Errorf("%d items of the kind were tried in two minutes", n)
 		}
+	})
+}
+
+// It is no failure that nobody can take items of a kind any more.
+func TestAnUnwantedKindIsNoFailure(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 1, WarmUp: 1, Max: 8}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		w.set(func() { w.unwanted = "gone" })
+		w.mustTake(t, p, "gone", 1000, false)
+		wait(10 * time.Second)
+		if n := p.Counts(nil); n.Failed != 0 || n.LastError != "" || n.Making != 0 || len(w.told) > 0 {
+			t.Errorf("%+v, told %v", n, w.told)
+		}
+		p.ready(t, 1)
 	})
 }
 
