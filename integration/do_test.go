@@ -393,3 +393,25 @@ func TestSandboxIsAContainerToOCICommands(t *testing.T) {
 		t.Errorf("do: %+v", got)
 	}
 }
+
+// A signal ends a program that waits for the file of its configuration.
+func TestDoEndsWhileItReadsItsConfiguration(t *testing.T) {
+	s := newSandboxes(t)
+	fifo := filepath.Join(t.TempDir(), "config.json")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, s.command("do", "--config", fifo, "--", "true"))
+	writer, err := os.OpenFile(fifo, os.O_WRONLY, 0) // waits until the program reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p.wait()
+	if status := p.cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGTERM {
+		t.Errorf("ended with %v", p.cmd.ProcessState)
+	}
+}

@@ -43,7 +43,7 @@ func connect(ctx context.Context, cmd *cli.Command) (*sandboxes, error) {
 	return &sandboxes{Manager: m}, nil
 }
 
-// connecting is connect, and begins at once to connect to a launcher that listens. The answer of such a launcher takes
+// connecting does the same as connect. It begins at once if the launcher listens: the answer of such a launcher takes
 // some 0.5 ms.
 func connecting(ctx context.Context, cmd *cli.Command) (connected func() (*sandboxes, error)) {
 	connected = sync.OnceValues(func() (*sandboxes, error) { return connect(ctx, cmd) })

@@ -148,9 +148,9 @@ func do(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	if cmd.Args().Present() && cmd.Args().First() == "" {
 		return spec.Result{}, relay.ErrEmptyCommand
 	}
-	ctx, signals := relay.Catch(ctx)
-	defer signals.Stop()
-	connected := connecting(ctx, cmd)
+	early, cancel := context.WithCancel(ctx)
+	defer cancel()
+	connected := connecting(early, cmd)
 	streams, err := streamsOf(cmd)
 	if err != nil {
 		return spec.Result{}, err
@@ -178,6 +178,9 @@ func do(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	} else {
 		wakeCgroups(cmd)
 	}
+	ctx, signals := relay.Catch(ctx)
+	defer signals.Stop()
+	defer context.AfterFunc(ctx, cancel)()
 	m, err := connected()
 	if err != nil {
 		return spec.Result{}, err

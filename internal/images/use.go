@@ -71,7 +71,10 @@ func (k *Keeper) root(held *store.Held) (*Root, error) {
 	return &Root{string(held.Image.ID), files, held.Config, tree}, nil
 }
 
-// Check returns an error if the user has no image of this id any more, or has it with other files.
+// ErrPulledAgain says that the image of an id has other files now.
+var ErrPulledAgain = errors.New("was pulled again")
+
+// Check returns an error if the user has no image of this id any more, or [ErrPulledAgain] if it has other files.
 func (k *Keeper) Check(ctx context.Context, uid uint32, id, files string) error {
 	user, err := k.user(ctx, uid)
 	if err != nil {
@@ -84,7 +87,7 @@ func (k *Keeper) Check(ctx context.Context, uid uint32, id, files string) error 
 	defer held.Close()
 	now, err := held.Files()
 	if err == nil && now != files {
-		err = fmt.Errorf("image %s was pulled again", id)
+		err = fmt.Errorf("image %s %w", id, ErrPulledAgain)
 	}
 	return err
 }

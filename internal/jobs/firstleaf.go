@@ -8,8 +8,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
-// A FirstLeaf is the cgroup of a sandbox and the leaf of its first exec, made before a session opens the sandbox. On
-// nil there is none.
+// A FirstLeaf is the cgroup of a sandbox and the leaf of its first exec, made before a session opens the sandbox. A nil
+// FirstLeaf is empty.
 type FirstLeaf struct {
 	group *cgroups.Group
 	leaf  MadeLeaf
@@ -48,7 +48,7 @@ func (f *FirstLeaf) Close() error {
 	return err
 }
 
-// take returns the group and the leaf to an owner, and false if they have one.
+// take gives the group and the leaf to the caller. It returns false if they are gone.
 func (f *FirstLeaf) take() (group *cgroups.Group, leaf MadeLeaf, ok bool) {
 	if f == nil || f.group == nil {
 		return nil, MadeLeaf{}, false

@@ -162,7 +162,12 @@ func (m *making) create(ctx context.Context) (_ *Sandbox, err error) {
 			return nil, err
 		}
 	}
-	defer func() { m.image.close(); err = errors.Join(err, m.leaf.Close()) }()
+	defer func() {
+		m.image.close()
+		if err != nil {
+			err = errors.Join(err, m.leaf.Close())
+		}
+	}()
 	if err := m.useImage(ctx); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/images"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/pool"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -27,7 +28,7 @@ func (l *Launcher) openImage(ctx context.Context, t template) (i imageRoot, err 
 	i = imageRoot{tree: opened.Tree, id: opened.ID, files: opened.Files}
 	if i.files != t.ImageFiles {
 		i.close()
-		return imageRoot{}, fmt.Errorf("image %s was pulled again", t.Config.Image)
+		return imageRoot{}, fmt.Errorf("image %s %w", t.Config.Image, images.ErrPulledAgain)
 	}
 	if i.config, err = spec.ReadImageConfig(opened.Config); err != nil {
 		i.close()
@@ -36,9 +37,9 @@ func (l *Launcher) openImage(ctx context.Context, t template) (i imageRoot, err 
 	return i, nil
 }
 
-// unwanted returns [pool.ErrUnwanted] for an image that its user has removed.
+// unwanted returns [pool.ErrUnwanted] for an image that its user has removed, perhaps to pull it again.
 func unwanted(err error) error {
-	if errors.Is(err, launch.ErrNotFound) {
+	if errors.Is(err, launch.ErrNotFound) || errors.Is(err, images.ErrPulledAgain) {
 		return pool.ErrUnwanted
 	}
 	return err

@@ -54,7 +54,7 @@ type making struct {
 	top    *os.File
 	record record.Record
 	conn   *agent.Conn
-	// leaf is the one of a blank, until a session takes it.
+	// leaf is the leaf of the claimed blank.
 	leaf    *jobs.FirstLeaf
 	network network
 	filters bool // commands may load seccomp filters

@@ -77,5 +77,5 @@ const settleTime = 50 * time.Millisecond
 // of its items: many callers take items then.
 func (k *kind[T]) isDue(now time.Time) bool {
 	have := len(k.ready) + k.making
-	return have < k.wanted && !now.Before(k.failed.until) && (2*(have+1) < k.wanted || now.Sub(k.taken) >= settleTime)
+	return have < k.wanted && !now.Before(k.failed.until) && (have+1 < k.wanted && 2*have < k.wanted || now.Sub(k.taken) >= settleTime)
 }

@@ -15,8 +15,8 @@ import (
 
 // A Maker makes the items of a pool. Several goroutines may call its functions at the same time.
 type Maker[T any] struct {
-	// Make makes an item of a kind. Two errors are no failures, and say that nothing is left: [context.Canceled]
-	// itself if the context has ended, and [ErrUnwanted] itself.
+	// Make makes an item of a kind. Two errors are no failures: [context.Canceled] itself if the context has ended,
+	// and [ErrUnwanted] itself. After these errors nothing is left.
 	Make func(ctx context.Context, kind string) (T, error)
 	// Check returns an error if an item cannot be used any more.
 	Check func(ctx context.Context, item T) error
@@ -77,7 +77,6 @@ func Start[T any](c spec.PoolConfig, first string, m Maker[T]) *Pool[T] {
 // false, and more items of the kind are made for later. All kinds of one owner together have at
 // most as many items as the owner's share.
 func (p *Pool[T]) Take(name string, owner uint32, share int) (taken Item[T], ok bool) {
-	time.AfterFunc(settleTime, p.Wake)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -100,6 +99,7 @@ func (p *Pool[T]) Take(name string, owner uint32, share int) (taken Item[T], ok 
 	}
 	last := len(k.ready) - 1
 	taken, k.taken = k.ready[last], k.asked
+	time.AfterFunc(settleTime, p.Wake)
 	k.ready = slices.Delete(k.ready, last, last+1)
 	return taken, true
 }

@@ -27,13 +27,13 @@ type workshop struct {
 	// hangs has checks last until their context ends.
 	hangs bool
 	told  []error
-	// unmade is the kind of which no item can be made, and unwanted the kind that nobody can take.
+	// Items of the kind unmade cannot be made. Nobody can take items of the kind unwanted.
 	unmade, unwanted string
-	sick   map[int]bool
-	fails  error
-	room   error
-	atOnce int
-	most   int
+	sick             map[int]bool
+	fails            error
+	room             error
+	atOnce           int
+	most             int
 }
 
 func (w *workshop) maker() Maker[int] {
@@ -198,7 +198,7 @@ func TestItemsAreTakenOnce(t *testing.T) {
 // The last item of a small kind is replaced once its caller has worked for a while: the making would take the caller's
 // processor. A request that comes meanwhile does not delay this, and items of a large kind are replaced at once.
 func TestTheMakerLeavesTheProcessorToTheCaller(t *testing.T) {
-	inBubble(t, spec.PoolConfig{Min: 1, WarmUp: 1, Max: 8}, func(t *testing.T, w *workshop, p *Pool[int]) {
+	inBubble(t, spec.PoolConfig{Min: 1, WarmUp: 1, Max: 1}, func(t *testing.T, w *workshop, p *Pool[int]) {
 		wait(time.Second)
 		w.mustTake(t, p, "first", 0, true)
 		wait(settleTime - w.takes)
@@ -219,8 +219,8 @@ func TestTheMakerLeavesTheProcessorToTheCaller(t *testing.T) {
 		for range 6 {
 			w.mustTake(t, p, "first", 0, true)
 		}
-		wait(w.takes + time.Millisecond)
-		p.ready(t, 3)
+		wait(3 * w.takes)
+		p.ready(t, 4)
 	})
 }
 

@@ -61,7 +61,8 @@ func Catch(ctx context.Context) (context.Context, *Signals) {
 }
 
 // Stop ends the relay: a signal from here on has its usual effect. Package os/signal takes 0.1 ms to give up one
-// signal, so Stop gives up SIGPIPE alone, which a write raises. A signal that comes later is given up then.
+// signal. So Stop gives up only SIGPIPE, because a write raises it at once. The relay gives up another signal when it
+// comes.
 func (r *Signals) Stop() {
 	r.mu.Lock()
 	r.stopped = true
@@ -130,11 +131,11 @@ func (r *Signals) handle(s syscall.Signal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
+	case s == unix.SIGPIPE:
+		// The reader of the output has enough; the copying sees it too.
 	case r.stopped:
 		signal.Reset(s)
 		_ = unix.Kill(unix.Getpid(), s) // a process can always send itself a signal
-	case s == unix.SIGPIPE:
-		// The reader of the output has enough; the copying sees it too.
 	case s == unix.SIGWINCH:
 		if r.process != nil {
 			_ = r.process.Resize(terminalSize()) // it may just have ended
