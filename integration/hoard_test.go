@@ -104,6 +104,7 @@ func TestSocketBuffersAreBounded(t *testing.T) {
 		t.Helper()
 		r := start(t, h.command("exec", "box", "/hoard", "bytes", "all"))
 		r.prints("taken\n")
+		eventually(t, "the number of chunks", func() bool { return strings.Contains(r.stderr(), ":") }) // the other stream
 		return r
 	}
 	bounded := func(what string, most int) {
