@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Before its first value, encoding/json examines all types that the value can contain. For requests and answers this
@@ -85,10 +86,31 @@ type sparseField struct {
 	omitEmpty, omitZero bool
 }
 
+// examined has the result of examine for each type, a []sparseField or nil: a client can make many requests.
+var examined sync.Map
+
 // sparseFields are the fields of a struct in JSON. It returns false for a type that encoding/json writes in another
 // way, and for a struct with two fields of one name or with a tag that the functions of this file do not know.
 func sparseFields(t reflect.Type) (fields []sparseField, ok bool) {
-	if t.Kind() != reflect.Struct || hasMethods(t) {
+	if t.Kind() != reflect.Struct {
+		return nil, false
+	}
+	known, found := examined.Load(t)
+	if !found {
+		fields, ok := examine(t)
+		if !ok {
+			fields = nil
+		} else if fields == nil {
+			fields = []sparseField{}
+		}
+		known, _ = examined.LoadOrStore(t, fields)
+	}
+	fields = known.([]sparseField)
+	return fields, fields != nil
+}
+
+func examine(t reflect.Type) (fields []sparseField, ok bool) {
+	if hasMethods(t) {
 		return nil, false
 	}
 	for i := range t.NumField() {

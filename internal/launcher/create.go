@@ -164,8 +164,8 @@ func (m *making) create(ctx context.Context) (_ *Sandbox, err error) {
 	}
 	defer func() {
 		m.image.close()
-		if err != nil {
-			err = errors.Join(err, m.leaf.Close())
+		if left := m.leaf.Close(); err != nil {
+			err = errors.Join(err, left)
 		}
 	}()
 	if err := m.useImage(ctx); err != nil {
