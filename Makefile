@@ -14,7 +14,7 @@
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbox-runtime
 GO ?= go
 # Static where libseccomp comes as a static library: docs/adr/0001.
-TAGS := seccomp netgo osusergo
+TAGS := seccomp netgo osusergo urfave_cli_no_template
 # For packagers: make VERSION=1.2.3-1 COMMIT=...
 VERSION :=
 COMMIT := $(shell scripts/commit)

@@ -63,7 +63,7 @@ func prepare() (lacking string, err error) {
 		return "", err
 	}
 	world.program = filepath.Join(world.dir, "program")
-	build := exec.Command("go", "build", "-tags", "seccomp netgo osusergo", "-o", world.program, "../cmd/sandbox-runtime")
+	build := exec.Command("go", "build", "-tags", "seccomp netgo osusergo urfave_cli_no_template", "-o", world.program, "../cmd/sandbox-runtime")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		return "", err
