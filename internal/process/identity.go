@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,7 +33,7 @@ func Of(pid int) (ID, error) {
 	if err != nil {
 		return ID{}, err
 	}
-	namespace, err := os.Readlink("/proc/self/ns/pid")
+	namespace, err := ownNamespace()
 	return ID{Pid: pid, Start: start, Namespace: namespace}, err
 }
 
@@ -42,8 +43,10 @@ func Started(pid int) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return strconv.ParseUint(fields[22-3], 10, 64)
+	return startOf(fields)
 }
+
+func startOf(fields []string) (uint64, error) { return strconv.ParseUint(fields[22-3], 10, 64) }
 
 // StatOf has the fields of /proc/PID/stat of a process that has not ended, from field 3 on
 // (proc_pid_stat(5)).
@@ -78,15 +81,16 @@ const exiting = 0x4
 // Ends is true for a process that has ended, or is about to: whose sockets may be
 // closed already. It is true where that can't be told, too.
 func (i ID) Ends() bool {
-	if !i.isHere() || !i.Lives() {
+	if !i.isHere() {
 		return true
 	}
 	fields, err := StatOf(i.Pid)
 	if err != nil {
 		return true
 	}
+	start, startErr := startOf(fields)
 	flags, err := strconv.ParseUint(fields[9-3], 10, 32)
-	return err != nil || flags&exiting != 0
+	return startErr != nil || start != i.Start || err != nil || flags&exiting != 0
 }
 
 // String is the form that [Parse] reads.
@@ -117,24 +121,53 @@ func (i ID) Open() (*os.File, error) {
 
 // End kills the process and returns when it is gone.
 func (i ID) End(patience time.Duration) error {
-	if !i.isHere() || i.Pid <= 1 {
-		return fmt.Errorf("process %d cannot be told from others here", i.Pid)
-	}
-	file, err := i.Open()
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+	killed, err := i.Kill()
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	pidfd := int(file.Fd())
-	if err := unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return err
+	defer killed.Close()
+	return killed.Await(patience)
+}
+
+// Killed is a process that was killed. The zero value stands for a process that had ended before.
+type Killed struct {
+	pid   int
+	pidfd *os.File
+}
+
+// Kill kills the process. The caller must close k.
+func (i ID) Kill() (k Killed, err error) {
+	if !i.isHere() || i.Pid <= 1 {
+		return k, fmt.Errorf("process %d cannot be told from others here", i.Pid)
 	}
-	ended, err := AwaitExit(pidfd, patience)
+	pidfd, err := i.Open()
+	if errors.Is(err, fs.ErrNotExist) {
+		return k, nil
+	}
+	if err != nil {
+		return k, err
+	}
+	if err := unix.PidfdSendSignal(int(pidfd.Fd()), unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return k, errors.Join(err, pidfd.Close())
+	}
+	return Killed{i.Pid, pidfd}, nil
+}
+
+// Close frees what k holds.
+func (k Killed) Close() {
+	if k.pidfd != nil {
+		k.pidfd.Close()
+	}
+}
+
+// Await returns when the process is gone.
+func (k Killed) Await(patience time.Duration) error {
+	if k.pidfd == nil {
+		return nil
+	}
+	ended, err := AwaitExit(int(k.pidfd.Fd()), patience)
 	if err == nil && !ended {
-		err = fmt.Errorf("process %d was killed and does not end", i.Pid)
+		err = fmt.Errorf("process %d was killed and does not end", k.pid)
 	}
 	return err
 }
@@ -160,6 +193,10 @@ func AwaitExit(pidfd int, patience time.Duration) (ended bool, err error) {
 
 // isHere says that the number of the process means something in this pid namespace.
 func (i ID) isHere() bool {
-	here, err := os.Readlink("/proc/self/ns/pid")
+	here, err := ownNamespace()
 	return err == nil && here == i.Namespace
 }
+
+// ownNamespace names the pid namespace of this process. A process stays in its pid namespace
+// (pid_namespaces(7)), so ownNamespace reads the name once.
+var ownNamespace = sync.OnceValues(func() (string, error) { return os.Readlink("/proc/self/ns/pid") })

@@ -4,21 +4,71 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 )
+
+// sleeper starts a program that runs until it is killed.
+func sleeper(t *testing.T) (*exec.Cmd, ID) {
+	t.Helper()
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // killed
+	})
+	id, err := Of(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd, id
+}
+
+func TestOnlyTheNamedProcessIsKilled(t *testing.T) {
+	cmd, id := sleeper(t)
+	reused := id
+	reused.Start++
+	if err := reused.End(time.Minute); err != nil || !id.Lives() {
+		t.Fatalf("the end of an earlier process with the number: %v; the present process lives: %v", err, id.Lives())
+	}
+	elsewhere := id
+	elsewhere.Namespace = "pid:[1]"
+	if err := elsewhere.End(time.Minute); err == nil || !id.Lives() {
+		t.Fatalf("of another namespace: %v; lives: %v", err, id.Lives())
+	}
+	killed, err := id.Kill()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer killed.Close()
+	if err := killed.Await(time.Minute); err != nil {
+		t.Error(err)
+	}
+	_ = cmd.Wait() // killed
+	if err := id.End(time.Minute); err != nil {
+		t.Errorf("of a process that has ended: %v", err)
+	}
+}
+
+func TestAwaitHasAnEnd(t *testing.T) {
+	_, id := sleeper(t)
+	pidfd, err := id.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pidfd.Close()
+	if err := (Killed{id.Pid, pidfd}).Await(10 * time.Millisecond); err == nil {
+		t.Error("no error, and the process lives")
+	}
+}
 
 func TestWhoHasEndedIsToldFromWhoLives(t *testing.T) {
 	self, err := Of(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("sleep", "1000")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended, err := Of(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cmd, ended := sleeper(t)
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait() // killed
 	reused, elsewhere := self, self
