@@ -388,11 +388,17 @@ func (x *removal) end() error {
 	if x.record.Config.PID == spec.PIDHost { // the end of PID 1 ends no other process
 		return errors.ErrUnsupported
 	}
-	if frozen, err := x.group.Frozen(); err == nil && frozen { // a process in the v1 freezer does not end
+	init, err := x.record.Init.Kill()
+	if err != nil {
+		return err
+	}
+	defer init.Close()
+	// The kernel ends the pid namespace during the next steps.
+	if frozen, err := x.group.Frozen(); err == nil && frozen { // a killed process ends only after it has left the v1 freezer
 		return &launch.SandboxError{ID: x.id, Err: launch.ErrPaused}
 	}
 	if err := x.group.LiftThrottles(); err != nil {
 		return err
 	}
-	return x.record.Init.End(vanishTime)
+	return init.Await(vanishTime)
 }

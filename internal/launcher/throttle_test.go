@@ -166,6 +166,22 @@ func TestKillLeavesTheThrottlesOfOthers(t *testing.T) {
 	checkThrottled(t, sb)
 }
 
+// The quick way of a removal ends a sandbox that waits for the disk.
+func TestAThrottledSandboxIsEnded(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := throttledBox(t, l)
+	writeSlowly(t, sb)
+	r := sb.session.Current()
+	group, err := l.find.group(sb.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer group.Close()
+	if err := (&removal{launcher: l, id: sb.ID(), group: group, record: &r}).end(); err != nil || r.Init.Lives() {
+		t.Errorf("%v; PID 1 lives: %v", err, r.Init.Lives())
+	}
+}
+
 func TestCloseEndsAWait(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
