@@ -118,8 +118,25 @@ func (s *Stamps) noteMounts() error {
 		return err
 	}
 	s.mounts, s.asOf = s.shown(now.all), now.number
-	s.files = s.host.shared(s.files)
+	s.files = s.host.shared(fewest(s.files))
 	return nil
+}
+
+// fewest returns the stamps, sorted by path, without those that tell nothing more: a second equal stamp, and
+// the stamp of a missing file below a missing directory.
+func fewest(all []stamp) (some []stamp) {
+	slices.SortStableFunc(all, func(a, b stamp) int { return strings.Compare(a.path, b.path) })
+	missing := map[string]bool{}
+	for _, s := range slices.Compact(all) {
+		gone := s.link == fileState{}
+		if gone && missing[path.Dir(s.path)] {
+			missing[s.path] = true
+			continue
+		}
+		missing[s.path] = gone
+		some = append(some, s)
+	}
+	return some
 }
 
 // shown describes the mounts at and below the stamped paths. After an unmount the kernel can

@@ -3,6 +3,8 @@ package rootfs
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -175,4 +177,33 @@ func TestEqualStampsTakeTheMemoryOfOne(t *testing.T) {
 		t.Error("stamps of two states are taken for equal")
 	}
 	of(t.TempDir())
+}
+
+func TestStampsThatOthersImplyAreLeftOut(t *testing.T) {
+	dir := t.TempDir()
+	testhost.WriteFile(t, dir+"/there/file", "")
+	s := stamped(t, dir+"/none/deep/er", dir+"/there/none", dir+"/none/deep", dir+"/there", dir+"/none", dir+"/there", dir+"/there/file")
+	var paths []string
+	for _, f := range fewest(slices.Clone(s.files)) {
+		paths = append(paths, strings.TrimPrefix(f.path, dir))
+	}
+	if want := []string{"/none", "/there", "/there/file", "/there/none"}; !slices.Equal(paths, want) {
+		t.Errorf("got the stamps of %q, want %q", paths, want)
+	}
+	if err := s.noteMounts(); err != nil || len(s.files) != 4 {
+		t.Errorf("a root keeps %d stamps, %v", len(s.files), err)
+	}
+	checkChanged(t, s, "")
+	if err := os.Mkdir(dir+"/none", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	checkChanged(t, s, dir+"/none")
+	if err := os.Remove(dir + "/none"); err != nil {
+		t.Fatal(err)
+	}
+	old := stamped(t, dir+"/none")
+	testhost.WriteFile(t, dir+"/none", "")
+	if both := append(old.files, stamped(t, dir+"/none", dir+"/none/below").files...); len(fewest(both)) != 3 {
+		t.Errorf("of a file that came meanwhile: %v", fewest(both))
+	}
 }
