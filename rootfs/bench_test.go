@@ -60,7 +60,7 @@ func BenchmarkMount(b *testing.B) {
 	}
 	b.Run("languages", func(b *testing.B) {
 		for b.Loop() {
-			languages.Find(os.Getenv("PATH"), os.Getenv("HOME"), nil)
+			languages.Find(os.Getenv("PATH"), os.Getenv("HOME"), nil, nil)
 		}
 	})
 }

@@ -15,7 +15,7 @@ func TestPrefixIsUsable(t *testing.T) {
 	testhost.Python(t, dir)
 	c := testConfig()
 	c.MountPoints = nil // the prefix lies below /tmp
-	found := languages.Find(dir+"/bin:/usr/bin", "/nowhere", nil)
+	found := languages.Find(dir+"/bin:/usr/bin", "/nowhere", nil, nil)
 	c.Prefixes = found.Prefixes
 	r, m := mounted(t, c)
 	if got := inside(t, r, m.Path, 1000, found.Path[0]+"/python3"); got != "python" {

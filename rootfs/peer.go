@@ -65,13 +65,15 @@ func (p *Peer) validate() error {
 }
 
 // FindLanguages is [languages.Find], for files that the peer can read.
-func (p *Peer) FindLanguages(pathList, home string, binds []Bind) (found languages.Found, err error) {
+func (p *Peer) FindLanguages(
+	pathList, home string, binds []Bind, absences *languages.Absences,
+) (found languages.Found, err error) {
 	shown := make([]languages.Bind, len(binds))
 	for i, b := range binds {
 		shown[i] = languages.Bind{Source: b.Source, Target: b.Target}
 	}
 	err = p.do(func() error {
-		found = languages.Find(pathList, home, shown)
+		found = languages.Find(pathList, home, shown, absences)
 		return nil
 	})
 	return found, err

@@ -341,7 +341,7 @@ func TestPeersLanguages(t *testing.T) {
 	testhost.Symlink(t, hidden, dir+"/opt/link")
 	p := testPeer()
 	for path, want := range map[string]string{shown: shown, hidden: "", dir + "/opt/link": ""} {
-		found, err := p.FindLanguages(path+"/bin", "/nowhere", nil)
+		found, err := p.FindLanguages(path+"/bin", "/nowhere", nil, nil)
 		if err != nil || strings.Join(found.Prefixes, ":") != want {
 			t.Errorf("%s: %+v, %v", path, found, err)
 		}
@@ -352,7 +352,7 @@ func TestPeersLanguages(t *testing.T) {
 			t.Errorf("%s as a prefix: %v", path, err)
 		}
 	}
-	if root := languages.Find(hidden+"/bin", "/nowhere", nil); len(root.Prefixes) != 1 {
+	if root := languages.Find(hidden+"/bin", "/nowhere", nil, nil); len(root.Prefixes) != 1 {
 		t.Errorf("root itself is not shown it: %+v", root)
 	}
 }

@@ -261,7 +261,7 @@ func (b *blank) checkLanguages(binds []rootfs.Bind) error {
 	if b.imageFiles != "" {
 		return nil
 	}
-	found, err := b.from.peer().FindLanguages(b.request.Path, b.request.Home, binds)
+	found, err := b.from.peer().FindLanguages(b.request.Path, b.request.Home, binds, &b.launcher.absences)
 	if err == nil && !reflect.DeepEqual(found, b.languages) {
 		err = errors.New("the programs on PATH are others")
 	}

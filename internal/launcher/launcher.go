@@ -33,6 +33,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/trash"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/languages"
 )
 
 // Dirs are the directories of a launcher. Both are made when they are needed.
@@ -71,6 +72,7 @@ type Launcher struct {
 	// blanks is nil in a launcher without a pool.
 	blanks     *blanks
 	hostMounts rootfs.HostMounts
+	absences   languages.Absences
 
 	// aside is nil in a launcher that finishes each removal before it answers.
 	aside *aside

@@ -245,7 +245,7 @@ func (m *making) rootConfig(from Sources) (rootfs.Config, error) {
 		r.Areas = append(r.Areas, rootfs.Area{Name: fmt.Sprintf("volume-%d", i), Target: dir, Mode: 0o755})
 	}
 	if c.Rootfs == "" && c.Image == "" {
-		found, err := r.Peer.FindLanguages(m.request.Path, m.request.Home, r.Binds)
+		found, err := r.Peer.FindLanguages(m.request.Path, m.request.Home, r.Binds, &m.launcher.absences)
 		if err != nil {
 			return r, err
 		}

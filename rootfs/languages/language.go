@@ -48,12 +48,13 @@ var standardPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/
 // Find runs no program, so it does not follow a shim that chooses an interpreter (pyenv, asdf). It
 // takes a directory where a sandbox never writes, such as /root, only if one of the binds shows the
 // directory at its own path. It never takes a home directory, or a directory that holds many other
-// things. home is the home directory of the caller.
-func Find(pathList, home string, binds []Bind) Found {
+// things. home is the home directory of the caller. Find does not look for the
+// programs that absences has, and adds others. absences can be nil.
+func Find(pathList, home string, binds []Bind, absences *Absences) Found {
 	f := finder{home: home, binds: binds}
-	dirs := openDirs(pathList)
+	dirs := openDirs(pathList, absences)
 	for _, dir := range dirs {
-		defer dir.close()
+		defer dir.close(absences)
 	}
 	for _, l := range languages {
 		for _, dir := range dirs {
@@ -85,7 +86,7 @@ type finder struct {
 }
 
 // take adds the directories that the interpreter in a directory of PATH needs, or notes the reason why not.
-func (f *finder) take(l language, dir pathDir) bool {
+func (f *finder) take(l language, dir *pathDir) bool {
 	exe := filepath.Join(dir.path, l.name)
 	bin, needs, err := f.needs(l, exe)
 	if err != nil && dir.programs() != dir.path {

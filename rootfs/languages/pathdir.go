@@ -2,6 +2,7 @@ package languages
 
 import (
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -13,10 +14,16 @@ import (
 type pathDir struct {
 	path string
 	fd   int // -1 if it does not exist
+	// remembers says that missing names are worth to be remembered. The fields below are for that.
+	remembers bool
+	id        dirID
+	changed   unix.StatxTimestamp
+	lacks     map[string]bool // names that were missing in an earlier search
+	missed    []string        // names that are missing in this search, too
 }
 
 // openDirs opens the absolute directories of a PATH, each once. The caller must close them.
-func openDirs(pathList string) (dirs []pathDir) {
+func openDirs(pathList string, absences *Absences) (dirs []*pathDir) {
 	seen := map[string]bool{}
 	for _, path := range filepath.SplitList(pathList) {
 		if path = filepath.Clean(path); !filepath.IsAbs(path) || seen[path] {
@@ -29,21 +36,34 @@ func openDirs(pathList string) (dirs []pathDir) {
 		if err != nil {
 			fd = -1
 		}
-		dirs = append(dirs, pathDir{path, fd})
+		dir := &pathDir{path: path, fd: fd}
+		absences.recall(dir)
+		dirs = append(dirs, dir)
 	}
 	return dirs
 }
 
-func (d pathDir) exists() bool { return d.fd >= 0 }
+func (d *pathDir) exists() bool { return d.fd >= 0 }
 
-func (d pathDir) close() {
+func (d *pathDir) close(absences *Absences) {
 	if d.exists() {
+		absences.learn(d)
 		_ = unix.Close(d.fd) // nothing was written
 	}
 }
 
 // hasProgram says whether the directory has an executable file of this name.
-func (d pathDir) hasProgram(name string) bool {
+func (d *pathDir) hasProgram(name string) bool {
+	if !d.exists() || d.lacks[name] || slices.Contains(d.missed, name) {
+		return false
+	}
 	var st unix.Stat_t
-	return d.exists() && unix.Fstatat(d.fd, name, &st, 0) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o111 != 0
+	err := unix.Fstatat(d.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err == unix.ENOENT && d.remembers {
+		d.missed = append(d.missed, name)
+	}
+	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK { // its target can come later, so its absence is not remembered
+		err = unix.Fstatat(d.fd, name, &st, 0)
+	}
+	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o111 != 0
 }

@@ -20,7 +20,7 @@ var toolNames = []string{
 
 // takePath adds a directory of PATH outside /usr: a bind shows it, or it lies below a directory
 // of /opt. The programs of other directories are noted.
-func (f *finder) takePath(dir pathDir) {
+func (f *finder) takePath(dir *pathDir) {
 	programs := dir.programs()
 	switch {
 	case hostpaths.Within(programs, "/usr") || slices.Contains(standardPath, programs) || slices.Contains(f.found.Path, programs):
@@ -51,7 +51,7 @@ func (f *finder) takeOptional(dir string) {
 }
 
 // noteTools notes the programs of a directory that is not shown, with the bind that shows them.
-func (f *finder) noteTools(dir pathDir, programs string) {
+func (f *finder) noteTools(dir *pathDir, programs string) {
 	prefix := programs
 	if filepath.Base(programs) == "bin" {
 		prefix = filepath.Dir(programs)
@@ -68,7 +68,7 @@ func (f *finder) noteTools(dir pathDir, programs string) {
 // programs returns the directory of the programs that the directory of PATH runs. The programs of
 // rustup, and shims as those of pyenv, choose a toolchain when they run. For these it returns the
 // directory of the default toolchain.
-func (d pathDir) programs() string {
+func (d *pathDir) programs() string {
 	above := filepath.Dir(d.path)
 	rustup := filepath.Join(filepath.Dir(above), ".rustup")
 	programs := d.path

@@ -1,0 +1,83 @@
+package languages
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Absences remember which programs the directories of PATH do not have. Each new entry changes the time of
+// its directory. So a directory with the same time still lacks the same programs. The zero value
+// remembers nothing yet. It is safe for concurrent use.
+type Absences struct {
+	mu   sync.Mutex
+	dirs map[dirID]lack
+}
+
+// A dirID is a directory in a mount. After an unmount the kernel can give the device number to another file
+// system, but since Linux 6.8 never the number of the mount.
+type dirID struct{ mount, device, inode uint64 }
+
+// A lack has the names that a directory did not have at this time of its last change. No lack is changed:
+// [Absences.learn] replaces it.
+type lack struct {
+	changed unix.StatxTimestamp
+	names   map[string]bool
+}
+
+const (
+	// settled is the age of a change after which each later change has another time, also on a file
+	// system that counts whole seconds.
+	settled = 2 * time.Second
+	// mostDirs bounds the directories that are remembered.
+	mostDirs = 1000
+)
+
+// timedTypes are the file systems that change the time of a directory with each new entry. A new entry in an
+// overlay changes the upper directory, and has that directory made if it is missing. Entries that come
+// into a lower directory past the overlay have no defined effect (filesystems/overlayfs.rst, "Changes to
+// underlying filesystems").
+var timedTypes = []int64{
+	unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.OVERLAYFS_SUPER_MAGIC,
+}
+
+// recall completes an open directory with the names that the directory is known to lack.
+func (a *Absences) recall(d *pathDir) {
+	const wanted = unix.STATX_CTIME | unix.STATX_INO | unix.STATX_MNT_ID | unix.STATX_MNT_ID_UNIQUE
+	var st unix.Statx_t
+	if a == nil || !d.exists() || unix.Statx(d.fd, "", unix.AT_EMPTY_PATH, wanted, &st) != nil {
+		return
+	}
+	d.id, d.changed = dirID{st.Mnt_id, unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino}, st.Ctime
+	a.mu.Lock()
+	known, ok := a.dirs[d.id]
+	a.mu.Unlock()
+	if ok && known.changed == st.Ctime {
+		d.lacks, d.remembers = known.names, true
+		return
+	}
+	var fs unix.Statfs_t
+	d.remembers = time.Since(time.Unix(st.Ctime.Sec, int64(st.Ctime.Nsec))) >= settled &&
+		unix.Fstatfs(d.fd, &fs) == nil && slices.Contains(timedTypes, fs.Type)
+}
+
+// learn remembers the names that the directory did not have since the recall.
+func (a *Absences) learn(d *pathDir) {
+	if len(d.missed) == 0 {
+		return
+	}
+	names := map[string]bool{}
+	maps.Copy(names, d.lacks)
+	for _, name := range d.missed {
+		names[name] = true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.dirs == nil || len(a.dirs) >= mostDirs {
+		a.dirs = map[dirID]lack{}
+	}
+	a.dirs[d.id] = lack{d.changed, names}
+}

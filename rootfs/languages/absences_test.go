@@ -1,0 +1,106 @@
+package languages
+
+import (
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+)
+
+// remembered returns the names that a directory is known to lack.
+func remembered(a *Absences, path string) map[string]bool {
+	dirs := openDirs(path, a)
+	defer dirs[0].close(a)
+	return dirs[0].lacks
+}
+
+func TestAbsencesAreRemembered(t *testing.T) {
+	dir := t.TempDir()
+	bin, dangling, other := dir+"/bin", dir+"/dangling/bin", dir+"/other/bin"
+	testhost.Python(t, dir+"/target")
+	for _, d := range []string{bin, dangling, other} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testhost.Symlink(t, dir+"/python", dangling+"/python3")
+	testhost.Script(t, other+"/python3", "")
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil || !slices.Contains(timedTypes, fs.Type) {
+		t.Skipf("the absences of the file system of %s are not remembered: type %x, %v", dir, fs.Type, err)
+	}
+	var a Absences
+	begin := time.Now()
+	if Find(bin, "/nowhere", nil, &a); remembered(&a, bin) != nil && time.Since(begin) < settled/2 {
+		t.Error("names of a directory that has just changed are remembered")
+	}
+	time.Sleep(settled + 100*time.Millisecond)
+	for range 2 {
+		Find(bin+":"+dangling, "/nowhere", nil, &a)
+	}
+	if names := remembered(&a, bin); !names["python3"] || !names["node"] {
+		t.Fatalf("the missing programs are not remembered: %v", names)
+	}
+	if names := remembered(&a, dangling); names["python3"] || !names["node"] {
+		t.Errorf("of a directory with a dangling python3: %v", names)
+	}
+	found := func(path string) bool { // also in a note
+		f := Find(path, "/nowhere", nil, &a)
+		return len(f.Notes) > 0 && slices.Equal(f.Notes, Find(path, "/nowhere", nil, nil).Notes)
+	}
+	testhost.Symlink(t, dir+"/target/bin/python3", dir+"/python")
+	testhost.Script(t, bin+"/node", "")
+	if !found(bin) {
+		t.Error("a new program is not found")
+	}
+	if Find(dangling, "/nowhere", nil, &a).Path == nil {
+		t.Error("the new target of a symbolic link is not found")
+	}
+	if err := os.Rename(bin, dir+"/away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(other, bin); err != nil {
+		t.Fatal(err)
+	}
+	if !found(bin) {
+		t.Error("the program of another directory in its place is not found")
+	}
+}
+
+func TestAbsencesAreOfOneMount(t *testing.T) {
+	testhost.NeedRoot(t, "a mount is made")
+	testhost.PrivateMounts(t)
+	dir := t.TempDir()
+	bin := dir + "/bin"
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var a Absences
+	known := func() (id dirID) {
+		dirs := openDirs(bin, &a)
+		defer dirs[0].close(&a)
+		return dirs[0].id
+	}
+	before := known()
+	if err := unix.Mount(bin, bin, "", unix.MS_BIND, ""); err != nil { // as a second file system with equal numbers
+		t.Fatal(err)
+	}
+	defer unix.Unmount(bin, unix.MNT_DETACH)
+	if after := known(); after == before || after.inode != before.inode || after.device != before.device {
+		t.Errorf("the same directory in two mounts is %v and %v", before, after)
+	}
+}
+
+func TestAbsencesAreBounded(t *testing.T) {
+	var a Absences
+	for i := range 3 * mostDirs {
+		a.learn(&pathDir{id: dirID{inode: uint64(i)}, missed: []string{"python3"}})
+	}
+	if len(a.dirs) > mostDirs {
+		t.Errorf("%d directories are remembered, more than %d", len(a.dirs), mostDirs)
+	}
+}
