@@ -85,12 +85,9 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	if m.host, err = l.host(); err != nil {
 		return err
 	}
-	profile, filter, note, err := m.openFilter(ctx, from)
+	profile, err := m.loadProfile(from)
 	if err != nil {
 		return err
-	}
-	if filter != nil {
-		defer filter.Close()
 	}
 	if m.record.IDBase, err = l.ids.Claim(m.id); err != nil {
 		return fmt.Errorf("claim a range of user ids: %w", err)
@@ -109,6 +106,14 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	runtime.Gosched()
 	connected := m.connect(ctx)
 	defer func() { _, _ = connected() }() // no removal runs beside the rest of it
+	filter, note, err := l.filters.Open(ctx, profile)
+	if err != nil {
+		return err
+	}
+	if filter != nil {
+		profile = nil
+		defer filter.Close()
+	}
 	root, err := m.rootConfig(from)
 	if err != nil {
 		return err
@@ -193,22 +198,14 @@ func (m *making) claimOrMake(ctx context.Context) error {
 	return nil
 }
 
-// openFilter returns the profile that libcontainer loads, or the filter that the agent loads. The note
-// is for the user.
-func (m *making) openFilter(ctx context.Context, from Sources) (profile *specs.LinuxSeccomp, filter *os.File, note string, err error) {
-	profile, err = loadSeccomp(m.request.Config.Seccomp, from)
+// loadProfile returns the seccomp profile of the sandbox, with what PID 1 needs.
+func (m *making) loadProfile(from Sources) (*specs.LinuxSeccomp, error) {
+	profile, err := loadSeccomp(m.request.Config.Seccomp, from)
 	if err == nil {
 		m.filters = seccomp.CommandsMayFilter(profile)
 		profile, err = seccomp.ForAgent(profile, m.host.Mode == cgroups.V2)
 	}
-	if err != nil {
-		return nil, nil, "", launch.Refusal(err)
-	}
-	filter, note, err = m.launcher.filters.Open(ctx, profile)
-	if filter != nil {
-		profile = nil
-	}
-	return profile, filter, note, err
+	return profile, launch.Refusal(err)
 }
 
 // rootConfig chooses the part of the host that the sandbox sees.
