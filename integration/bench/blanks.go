@@ -21,7 +21,7 @@ func (f trialFunc) run(w io.Writer, o options) error { return f(w, o) }
 const (
 	burstCreates = 100
 	burstPool    = 50
-	footprints   = 100
+	footprints   = 200
 )
 
 // burst compares many creates at once, twice as many as the pool has blanks.
@@ -36,6 +36,7 @@ func (p *pooled) burst(w io.Writer, o options) error {
 			if err := filled(full); err != nil {
 				return 0, err
 			}
+			time.Sleep(o.idle)
 			return burstOf(m)
 		}
 	}
@@ -71,12 +72,16 @@ func burstOf(m *sandbox.Manager) (took time.Duration, err error) {
 
 // footprint compares the memory of blanks with that of sandboxes.
 func (p *pooled) footprint(w io.Writer, o options) error {
-	const blank, box = "an idle blank", "an idle sandbox"
+	const blank, box, fresh = "an idle blank", "a sandbox after its first command", "a sandbox before its first command"
 	o.warmup = 0
-	costs := map[string]func() (int64, error){blank: p.blankMemory, box: p.sandboxMemory}
+	costs := map[string]func() (int64, error){
+		blank: p.blankMemory,
+		box:   func() (int64, error) { return p.sandboxMemory("true") },
+		fresh: func() (int64, error) { return p.sandboxMemory("") },
+	}
 	return contest{
 		title: "Memory of a blank",
-		about: fmt.Sprintf("The difference in MemAvailable that %d more blanks make, or as many sandboxes that never ran a command, divided by their number. The memory of the kernel and of the launcher is part of it.", footprints),
+		about: fmt.Sprintf("The difference in MemAvailable that %d more blanks make, or as many sandboxes, divided by their number. All have been idle for %v. The memory of the kernel, of the launcher and of its client is part of it.", footprints, dropsAfter),
 		unit:  "kB", base: box, rounds: 3,
 		measure: func(of peer) (float64, error) {
 			bytes, err := costs[of.name]()
@@ -85,6 +90,7 @@ func (p *pooled) footprint(w io.Writer, o options) error {
 		peers: []peer{
 			{name: box, version: "this tree's", call: func() error { return nil }},
 			{name: blank, version: "this tree's", call: func() error { return nil }},
+			{name: fresh, version: "this tree's", call: func() error { return nil }},
 		},
 		bounds: []bound{{blank, box, 1}},
 	}.run(w, o)
@@ -106,8 +112,8 @@ func (p *pooled) blankMemory() (used int64, err error) {
 	})
 }
 
-// sandboxMemory is the memory that as many sandboxes take.
-func (p *pooled) sandboxMemory() (used int64, err error) {
+// sandboxMemory is the memory that as many sandboxes take. Each has run the command, if it is not empty.
+func (p *pooled) sandboxMemory(command string) (used int64, err error) {
 	m, err := p.manager("boxes", nil)
 	if err != nil {
 		return 0, err
@@ -119,14 +125,28 @@ func (p *pooled) sandboxMemory() (used int64, err error) {
 	}
 	boxes := []*sandbox.Sandbox{first}
 	defer func() { err = errors.Join(err, remove(boxes)) }()
-	return memoryOf(func() error { return nil }, func() error {
+	run := func(boxes []*sandbox.Sandbox) error {
+		for _, box := range boxes {
+			if command == "" {
+				return nil
+			}
+			if err := execIn(box, command); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return memoryOf(func() error { return run(boxes) }, func() error {
 		more, _, err := crowd{m, footprints}.create(0)
 		boxes = append(boxes, more...)
-		return err
+		return errors.Join(err, run(more))
 	})
 }
 
-// memoryOf is the memory that a step takes. before comes first, and does not count.
+// dropsAfter is a time after which a launcher has dropped what it keeps for the next command of an idle sandbox.
+const dropsAfter = 2*time.Second + settle
+
+// memoryOf is the memory that a step takes, when all is idle again. before comes first, and does not count.
 func memoryOf(before, step func() error) (int64, error) {
 	if err := before(); err != nil {
 		return 0, err
@@ -138,6 +158,7 @@ func memoryOf(before, step func() error) (int64, error) {
 	if err := step(); err != nil {
 		return 0, err
 	}
+	time.Sleep(dropsAfter - settle)
 	left, err := memAvailable()
 	return free - left, err
 }

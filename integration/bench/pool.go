@@ -24,6 +24,9 @@ func openPool(o options, dir string) (_ []trial, done func() error, err error) {
 	if p.bundle, err = makeBundle(o, dir, []string{"echo", "hello"}); err != nil {
 		return nil, nil, err
 	}
+	if p.ofHost, err = p.bundle.ofHost(dir); err != nil {
+		return nil, nil, err
+	}
 	if p.cold, err = p.manager("cold", nil); err != nil {
 		return nil, nil, err
 	}
@@ -41,6 +44,7 @@ type pooled struct {
 	o          options
 	dir        string
 	bundle     benchBundle
+	ofHost     benchBundle
 	cold, warm *sandbox.Manager
 	socket     string           // of a launcher with a pool
 	listening  *sandbox.Manager // a client of that launcher
@@ -99,10 +103,17 @@ func filled(m *sandbox.Manager) error {
 	return fmt.Errorf("the pool does not fill: %d of %d blanks are ready; its last failure: %q", s.Ready, s.Config.Min, s.LastError)
 }
 
-// alone measures f while no pool makes blanks.
+// rest waits until the pools are full, and makes a pause after that.
+func (p *pooled) rest() error {
+	err := errors.Join(filled(p.warm), filled(p.listening))
+	time.Sleep(p.o.idle)
+	return err
+}
+
+// alone measures f after a pause since the pools were full.
 func (p *pooled) alone(f func() error) func() (time.Duration, error) {
 	return func() (time.Duration, error) {
-		if err := errors.Join(filled(p.warm), filled(p.listening)); err != nil {
+		if err := p.rest(); err != nil {
 			return 0, err
 		}
 		begin := time.Now()
@@ -133,7 +144,7 @@ func hitting(m *sandbox.Manager, least int, clock func() (time.Duration, error))
 // lives compares sandboxes for one command.
 func (p *pooled) lives() contest {
 	const warm, cold, do = "create to closed, from the pool", "create to closed, without", "do, from the pool"
-	crun := runtimes(p.o, p.dir)[0].peer("run", "run", "--bundle", p.bundle.dir, "benchpool").captured()
+	crun := runtimes(p.o, p.dir)[0].peer("run", "run", "--bundle", p.ofHost.dir, "benchpool").captured()
 	life := func(m *sandbox.Manager) func() error {
 		return func() error {
 			box, err := m.Create(context.Background(), sandbox.Config{}, sandbox.Tied())
@@ -151,7 +162,7 @@ func (p *pooled) lives() contest {
 	crun.call = nil
 	return contest{
 		title: "Sandboxes from a pool",
-		about: "Create, `echo`, destroy, from Go, and `do -- true` by a launcher that listens. Before each run the pools are full. crun runs the bundle with Docker's seccomp profile.",
+		about: "Create, `echo`, destroy, from Go, and `do -- true` by a launcher that listens. Before each run the pools are full. crun runs the host's echo, too, with the environment of a sandbox, in a bundle with Docker's seccomp profile. The host's process is busybox's true.",
 		unit:  "ms", base: crunName + " run", rounds: p.o.rounds, measure: clocked,
 		peers: []peer{
 			{name: hostCaptured, version: "os/exec", clock: p.alone(host)},
@@ -169,7 +180,7 @@ func (p *pooled) claims() contest {
 	const plain, workspace, overlay = "claim", "claim with a workspace", "claim with an overlay"
 	claim := func(c sandbox.Config) func() (time.Duration, error) {
 		return hitting(p.warm, 1, func() (took time.Duration, err error) {
-			if err := filled(p.warm); err != nil {
+			if err := p.rest(); err != nil {
 				return 0, err
 			}
 			begin := time.Now()

@@ -2,13 +2,16 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/moby/profiles/seccomp"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sandbox-runtime/sandbox-runtime/integration/internal/bundle"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // hostPeer is the second base of all comparisons.
@@ -74,4 +77,39 @@ func (b benchBundle) write() error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(b.dir, "config.json"), config, 0o644)
+}
+
+// ofHost returns a second bundle, with the programs of the host and the environment that a sandbox has by default.
+func (b benchBundle) ofHost(dir string) (benchBundle, error) {
+	of := benchBundle{filepath.Join(dir, "host-bundle"), filepath.Join(dir, "host-rootfs"), new(specs.Spec)}
+	*of.spec = *b.spec
+	process := *b.spec.Process
+	process.Env = spec.Config{}.Environ()
+	of.spec.Process, of.spec.Root = &process, &specs.Root{Path: of.root, Readonly: true}
+	of.spec.Mounts = slices.Clone(b.spec.Mounts)
+	for _, d := range []string{of.dir, of.root + "/etc", of.root + "/proc", of.root + "/dev", of.root + "/sys"} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return of, err
+		}
+	}
+	for _, top := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
+		if target, err := os.Readlink(top); err == nil { // as with a merged /usr
+			if err := os.Symlink(target, of.root+top); err != nil {
+				return of, err
+			}
+		} else if _, err := os.Stat(top); err == nil { // else the host does not have it
+			if err := os.Mkdir(of.root+top, 0o755); err != nil {
+				return of, err
+			}
+			of.spec.Mounts = append(of.spec.Mounts, specs.Mount{Destination: top, Type: "bind", Source: top, Options: []string{"rbind", "ro", "nosuid", "nodev"}})
+		}
+	}
+	cache, err := os.ReadFile("/etc/ld.so.cache")
+	if err == nil {
+		err = os.WriteFile(of.root+"/etc/ld.so.cache", cache, 0o644)
+	}
+	if errors.Is(err, os.ErrNotExist) { // as on a host with musl
+		err = nil
+	}
+	return of, errors.Join(err, of.write())
 }
