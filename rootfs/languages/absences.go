@@ -18,8 +18,8 @@ type Absences struct {
 }
 
 // A dirID is a directory in a mount. After an unmount the kernel can give the device number to another file
-// system, but since Linux 6.8 never the number of the mount.
-type dirID struct{ mount, device, inode uint64 }
+// system, but never the unique number of the mount (statx(2), Linux 6.8).
+type dirID struct{ mount, inode uint64 }
 
 // A lack has the names that a directory did not have at this time of its last change. No lack is changed:
 // [Absences.learn] replaces it.
@@ -36,22 +36,23 @@ const (
 	mostDirs = 1000
 )
 
-// timedTypes are the file systems that change the time of a directory with each new entry. A new entry in an
-// overlay changes the upper directory, and has that directory made if it is missing. Entries that come
-// into a lower directory past the overlay have no defined effect (filesystems/overlayfs.rst, "Changes to
-// underlying filesystems").
-var timedTypes = []int64{
-	unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.OVERLAYFS_SUPER_MAGIC,
-}
+// timedTypes are the file systems on a block device that change the time of a directory with each new entry. An
+// overlay is none of them: a directory has the time of one layer, and the other layers can change.
+var timedTypes = []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC}
 
 // recall completes an open directory with the names that the directory is known to lack.
 func (a *Absences) recall(d *pathDir) {
-	const wanted = unix.STATX_CTIME | unix.STATX_INO | unix.STATX_MNT_ID | unix.STATX_MNT_ID_UNIQUE
+	const wanted = unix.STATX_CTIME | unix.STATX_INO | unix.STATX_MNT_ID_UNIQUE
 	var st unix.Statx_t
 	if a == nil || !d.exists() || unix.Statx(d.fd, "", unix.AT_EMPTY_PATH, wanted, &st) != nil {
 		return
 	}
-	d.id, d.changed = dirID{st.Mnt_id, unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino}, st.Ctime
+	// With the key of an encrypted directory its names come without a new time. A file system without a block
+	// device, such as FUSE, may not answer fstatfs.
+	if st.Mask&wanted != wanted || st.Attributes&unix.STATX_ATTR_ENCRYPTED != 0 || st.Dev_major == 0 {
+		return
+	}
+	d.id, d.changed = dirID{st.Mnt_id, st.Ino}, st.Ctime
 	a.mu.Lock()
 	known, ok := a.dirs[d.id]
 	a.mu.Unlock()
