@@ -49,18 +49,7 @@ func leafOptions(sb *Sandbox) cgroups.LeafOptions {
 // joinLeaf has a process of the host in a leaf.
 func joinLeaf(t *testing.T, leaf *cgroups.Leaf) process.ID {
 	t.Helper()
-	cmd := exec.Command("sleep", "1000")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // killed
-	})
-	i, err := process.Of(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	i := hostProcess(t)
 	dir, tasks := leaf.Join()
 	if dir != nil {
 		procs, err := os.OpenFile(filepath.Join(dir.Name(), "cgroup.procs"), os.O_WRONLY, 0)

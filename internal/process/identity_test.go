@@ -5,19 +5,14 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
-// sleeper starts a program that runs until it is killed.
+// sleeper starts a process that runs until it is killed.
 func sleeper(t *testing.T) (*exec.Cmd, ID) {
 	t.Helper()
-	cmd := exec.Command("sleep", "1000")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // killed
-	})
+	cmd := testhost.Sleeping(t)
 	id, err := Of(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
