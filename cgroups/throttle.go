@@ -10,8 +10,9 @@ import (
 )
 
 // LiftThrottles removes the group's limits of disk traffic. Call it before you wait for the end of a
-// killed process: a process that waits for a throttled disk ends only after its wait, which
-// takes very long at a low rate, and LiftThrottles ends the wait. A missing group, or a group without such limits, is no error.
+// killed process. A process that waits for a throttled disk ends only after this wait, which takes
+// very long at a low rate. LiftThrottles ends the wait. A missing group, or a group without such
+// limits, is no error.
 func (g *Group) LiftThrottles() error { return g.LiftThrottlesIf(func() bool { return true }) }
 
 // LiftThrottlesIf is LiftThrottles for a name that may belong to another group by now. It

@@ -164,7 +164,7 @@ func (m *making) create(ctx context.Context) (_ *Sandbox, err error) {
 	}
 	defer func() {
 		m.image.close()
-		if left := m.leaf.Close(); err != nil {
+		if left := m.leaf.Close(); err != nil { // a sandbox that is made whole is not given up for a descriptor
 			err = errors.Join(err, left)
 		}
 	}()

@@ -47,8 +47,8 @@ func (a *Absences) recall(d *pathDir) {
 	if a == nil || !d.exists() || unix.Statx(d.fd, "", unix.AT_EMPTY_PATH, wanted, &st) != nil {
 		return
 	}
-	// With the key of an encrypted directory its names come without a new time. A file system without a block
-	// device, such as FUSE, may not answer fstatfs.
+	// An encrypted directory gets its names when it gets its key, without a new time. A file system without a
+	// block device, such as FUSE, may not answer fstatfs.
 	if st.Mask&wanted != wanted || st.Attributes&unix.STATX_ATTR_ENCRYPTED != 0 || st.Dev_major == 0 {
 		return
 	}

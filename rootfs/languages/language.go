@@ -48,8 +48,8 @@ var standardPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/
 // Find runs no program, so it does not follow a shim that chooses an interpreter (pyenv, asdf). It
 // takes a directory where a sandbox never writes, such as /root, only if one of the binds shows the
 // directory at its own path. It never takes a home directory, or a directory that holds many other
-// things. home is the home directory of the caller. Find does not look for the
-// programs that absences has, and adds others. absences can be nil.
+// things. home is the home directory of the caller. Find does not look for programs that absences
+// has, and adds those that it misses. absences can be nil.
 func Find(pathList, home string, binds []Bind, absences *Absences) Found {
 	f := finder{home: home, binds: binds}
 	dirs := openDirs(pathList, absences)

@@ -14,12 +14,13 @@ import (
 type pathDir struct {
 	path string
 	fd   int // -1 if it does not exist
-	// remembers says that missing names are worth to be remembered. The fields below are for that.
+	// remembers says that names which are missing now are missing until the time of the directory changes. The
+	// fields below have a value only then.
 	remembers bool
 	id        dirID
 	changed   unix.StatxTimestamp
 	lacks     map[string]bool // names that were missing in an earlier search
-	missed    []string        // names that are missing in this search, too
+	missed    []string        // other names that are missing in this search
 }
 
 // openDirs opens the absolute directories of a PATH, each once. The caller must close them.
@@ -62,7 +63,7 @@ func (d *pathDir) hasProgram(name string) bool {
 	if err == unix.ENOENT && d.remembers {
 		d.missed = append(d.missed, name)
 	}
-	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK { // its target can come later, so its absence is not remembered
+	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK { // its target can come later, so it is no absence
 		err = unix.Fstatat(d.fd, name, &st, 0)
 	}
 	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o111 != 0
