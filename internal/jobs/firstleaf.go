@@ -32,7 +32,15 @@ func (l *Sessions) MakeFirstLeaf(id string, r record.Record) (*FirstLeaf, error)
 // FitTo removes the leaf if a sandbox with this record has leaves of another kind. The caller must do so before it
 // changes the limits of the cgroup: on v1 a leaf must not have more processor time than the sandbox.
 func (f *FirstLeaf) FitTo(ctx context.Context, r record.Record) error {
-	if f == nil || f.group == nil || f.leaf.under == termsOf(r) {
+	if f == nil || f.leaf.under == termsOf(r) {
+		return nil
+	}
+	return f.Remove(ctx)
+}
+
+// Remove removes the leaf, and empties f.
+func (f *FirstLeaf) Remove(ctx context.Context) error {
+	if f == nil || f.group == nil {
 		return nil
 	}
 	return errors.Join(f.leaf.Delete(ctx), f.Close())

@@ -128,8 +128,8 @@ func same(x, y reflect.Value) bool {
 // kind names the template in a pool.
 func (t template) kind() (string, error) { text, err := json.Marshal(t); return string(text), err }
 
-// newBlank makes a blank of a kind.
-func (l *Launcher) newBlank(ctx context.Context, kind string) (_ *blank, err error) {
+// newBlank makes a blank of a kind. isNext says that the blank is probably claimed next.
+func (l *Launcher) newBlank(ctx context.Context, kind string, isNext bool) (_ *blank, err error) {
 	var t template
 	if err := json.Unmarshal([]byte(kind), &t); err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (l *Launcher) newBlank(ctx context.Context, kind string) (_ *blank, err err
 		err = unwanted(b.checkImage(ctx))
 	}
 	if err == nil {
-		b.leaf, err = l.sessions.MakeFirstLeaf(id, m.record)
+		err = b.setLeaf(ctx, isNext)
 	}
 	close(finished)
 	if !spare() { // no request may claim the blank while killMaking kills its processes
@@ -181,6 +181,18 @@ func (l *Launcher) newBlank(ctx context.Context, kind string) (_ *blank, err err
 		return nil, errors.Join(fmt.Errorf("its files are in %s, and not on %s", got, t.Config.Storage), b.remove(ctx))
 	}
 	return b, nil
+}
+
+// setLeaf makes or removes the leaf of the blank's first command. Only the blank that is claimed next has one: the
+// command takes 0.5 ms less with a leaf, but a leaf takes a third of the memory of a blank.
+func (b *blank) setLeaf(ctx context.Context, isNext bool) (err error) {
+	if !isNext {
+		err = b.leaf.Remove(ctx)
+		b.leaf = nil
+	} else if b.leaf == nil {
+		b.leaf, err = b.launcher.sessions.MakeFirstLeaf(b.id, b.record)
+	}
+	return err
 }
 
 // blankTime is how long the making of a blank may take. It takes some 100 ms.

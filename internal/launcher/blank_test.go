@@ -16,10 +16,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A blank whose process hangs while the blank is made is given up when its time is over. libcontainer alone would
-// wait without end.
-func TestABlankThatHangsIsGivenUp(t *testing.T) {
-	l := newTestLauncher(t)
+// defaultKind is the kind of the blanks of newPooledLauncher.
+func defaultKind(t *testing.T) string {
+	t.Helper()
 	config, err := completed(spec.Config{}, spec.StorageMemory)
 	if err != nil {
 		t.Fatal(err)
@@ -29,11 +28,19 @@ func TestABlankThatHangsIsGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return kind
+}
+
+// A blank whose process hangs while the blank is made is given up when its time is over. libcontainer alone would
+// wait without end.
+func TestABlankThatHangsIsGivenUp(t *testing.T) {
+	l := newTestLauncher(t)
+	kind := defaultKind(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	made := make(chan error, 1)
 	go func() {
-		_, err := l.newBlank(ctx, kind)
+		_, err := l.newBlank(ctx, kind, true)
 		made <- err
 	}()
 	testhost.Eventually(t, "the first process of the blank", func() bool { return stopChild(t) })

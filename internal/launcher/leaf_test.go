@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -66,13 +67,14 @@ func TestTheFirstExecFindsItsLeaf(t *testing.T) {
 	}
 }
 
-// A blank of the pool has the leaf of its first exec.
+// The blank that is claimed next has the leaf of its first exec.
 func TestAClaimTakesTheLeafOfTheBlank(t *testing.T) {
 	l := newPooledLauncher(t, 2)
 	limited := claimed1(t, l, inMemory("", spec.Config{Limits: spec.Limits{CPUs: 0.5}}))
 	if old := leafNumbers(t, limited); len(old) > 0 {
 		t.Errorf("a sandbox with other limits than its blank has the leaves %v of the blank", old)
 	}
+	awaitBlanks(t, l, 2)
 	sb := claimed1(t, l, inMemory("", spec.Config{}))
 	before := leafNumbers(t, sb)
 	if r, _ := sh(t, sb, ":"); !r.OK() {
@@ -80,6 +82,58 @@ func TestAClaimTakesTheLeafOfTheBlank(t *testing.T) {
 	}
 	if after := leafNumbers(t, sb); len(before) != 1 || !slices.Equal(after, before) {
 		t.Errorf("leaves %v after the first exec, and %v before", after, before)
+	}
+}
+
+// A leaf takes memory: only the blank that is claimed next has one.
+func TestTheOtherBlanksHaveNoLeaf(t *testing.T) {
+	l := newPooledLauncher(t, 3)
+	blanks, err := l.find.directories()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, id := range blanks {
+		all = append(all, leafNames(t, l, id)...)
+	}
+	if len(blanks) != 3 || len(all) != 1 {
+		t.Errorf("the blanks %q have the leaves %q", blanks, all)
+	}
+}
+
+// leafNames are the leaves of a sandbox or a blank.
+func leafNames(t *testing.T, l *Launcher, id string) []string {
+	t.Helper()
+	group, err := l.sessions.OpenGroup(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := group.Leaves()
+	if err := errors.Join(err, group.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// A health check gives the blank that is claimed next a leaf, and takes the leaves of the others.
+func TestAHealthCheckMovesTheLeaf(t *testing.T) {
+	l := newTestLauncher(t)
+	b, err := l.newBlank(t.Context(), defaultKind(t), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.remove(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, isNext := range []bool{true, false, false, true, true} {
+		if err := l.checkBlank(t.Context(), b, isNext); err != nil {
+			t.Fatal(err)
+		}
+		if names := leafNames(t, l, b.id); len(names) > 1 || (len(names) == 1) != isNext {
+			t.Errorf("leaves %q after a check of a blank that is next: %v", names, isNext)
+		}
 	}
 }
 

@@ -50,10 +50,8 @@ func (l *Launcher) StartPool(c spec.PoolConfig, path, home string, failed func(e
 	}
 	l.blanks = &blanks{failed: failed}
 	l.blanks.Pool = pool.Start(c, first, pool.Maker[*blank]{
-		Make: l.newBlank,
-		Check: func(ctx context.Context, b *blank) error {
-			return cmp.Or(b.check(ctx, blankAnswerTime), b.checkImage(ctx))
-		},
+		Make:   l.newBlank,
+		Check:  l.checkBlank,
 		End:    func(b *blank) error { return b.remove(context.Background()) },
 		Room:   l.roomForBlank,
 		Failed: failed,
@@ -61,6 +59,11 @@ func (l *Launcher) StartPool(c spec.PoolConfig, path, home string, failed func(e
 	l.images.Removed = l.dropImages
 	l.tending.Go(func() { l.removeUnmade(failed) })
 	return nil
+}
+
+// checkBlank is the regular check of a blank that nobody claims meanwhile.
+func (l *Launcher) checkBlank(ctx context.Context, b *blank, isNext bool) error {
+	return cmp.Or(b.check(ctx, blankAnswerTime), b.checkImage(ctx), b.setLeaf(ctx, isNext))
 }
 
 // removeUnmade removes the rests of killed launchers: blanks, and sandboxes that were made or removed only

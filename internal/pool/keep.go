@@ -96,17 +96,17 @@ func (p *Pool[T]) fadeLocked(now time.Time) {
 // is being checked.
 func (p *Pool[T]) checkAll(ctx context.Context) {
 	for ctx.Err() == nil {
-		name, i, ok := p.takeDue(time.Now())
+		name, i, isNext, ok := p.takeDue(time.Now())
 		if !ok {
 			return
 		}
-		err := p.maker.Check(ctx, i.Value)
+		err := p.maker.Check(ctx, i.Value, isNext)
 		p.mu.Lock()
 		k := p.kinds[name]
 		k.making--
 		if err == nil {
 			i.checked = time.Now()
-			k.ready = append([]Item[T]{i}, k.ready...)
+			k.put(i)
 		} else {
 			p.counts.Unhealthy++
 		}
@@ -117,18 +117,20 @@ func (p *Pool[T]) checkAll(ctx context.Context) {
 	}
 }
 
-// takeDue takes out an item whose check is due. It counts as an item that is being made.
-func (p *Pool[T]) takeDue(now time.Time) (name string, due Item[T], ok bool) {
+// takeDue takes out an item whose check is due. It counts as an item that is being made. isNext says that the item was
+// the newest one of its kind.
+func (p *Pool[T]) takeDue(now time.Time) (name string, due Item[T], isNext, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, k := range p.kinds {
 		for n, i := range k.ready {
 			if now.Sub(i.checked) >= time.Duration(p.config.CheckEvery) {
+				isNext = n == len(k.ready)-1
 				k.ready = slices.Delete(k.ready, n, n+1)
 				k.making++
-				return name, i, true
+				return name, i, isNext, true
 			}
 		}
 	}
-	return "", due, false
+	return "", due, false, false
 }

@@ -8,7 +8,8 @@ import (
 
 // A kind has the items of one kind.
 type kind[T any] struct {
-	owner  uint32
+	owner uint32
+	// ready are the items that can be taken, from the oldest to the newest.
 	ready  []Item[T]
 	making int
 	// wanted is the number of items that should be ready.
@@ -41,7 +42,7 @@ func (p *pause) isForgotten(now time.Time) bool { return now.After(p.until.Add(p
 // An Item is in a pool, or was taken out of one.
 type Item[T any] struct {
 	Value   T
-	made    time.Time
+	begun   time.Time
 	checked time.Time
 	// part is the part of the maximum age that the item may reach: items of one age do not end at once.
 	part float64
@@ -55,7 +56,16 @@ func newItem[T any](value T, now time.Time) Item[T] {
 }
 
 func (i Item[T]) isOld(now time.Time, maxAge time.Duration) bool {
-	return now.Sub(i.made) > time.Duration(i.part*float64(maxAge))
+	return now.Sub(i.begun) > time.Duration(i.part*float64(maxAge))
+}
+
+// put makes an item ready.
+func (k *kind[T]) put(item Item[T]) {
+	at := len(k.ready)
+	for at > 0 && k.ready[at-1].begun.After(item.begun) {
+		at--
+	}
+	k.ready = slices.Insert(k.ready, at, item)
 }
 
 // takeWhere takes the chosen items out.

@@ -18,13 +18,14 @@ func (p *Pool[T]) makeAll(ctx context.Context) {
 			p.pauseWithoutRoom(err)
 			return
 		}
-		name, ok := p.next(time.Now())
+		begun := time.Now()
+		name, isNext, ok := p.next(begun)
 		if !ok {
 			return
 		}
 		p.ended.Go(func() {
-			value, err := p.maker.Make(ctx, name)
-			p.made(name, value, err)
+			value, err := p.maker.Make(ctx, name, isNext)
+			p.made(name, newItem(value, begun), err)
 			p.Wake()
 		})
 	}
@@ -53,19 +54,19 @@ const turnTime = time.Minute
 // items, one user could keep the pool empty for all users: each request of the user has a new kind.
 const busyPause = 250 * time.Millisecond
 
-// next begins the item that is due.
-func (p *Pool[T]) next(now time.Time) (name string, ok bool) {
+// next begins the item that is due. isNext says that no further item of its kind is wanted.
+func (p *Pool[T]) next(now time.Time) (name string, isNext, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	name, k := p.dueLocked(now)
 	if k == nil {
-		return "", false
+		return "", false, false
 	}
 	p.noRoom = pause{}
 	k.making++
 	p.making++
 	p.turns[k.owner], p.begun = now, now
-	return name, true
+	return name, len(k.ready)+k.making >= k.wanted, true
 }
 
 // dueLocked is the kind of the item to make. Owners take turns. Of one owner the kind that was asked for
@@ -87,14 +88,13 @@ func (p *Pool[T]) dueLocked(now time.Time) (name string, due *kind[T]) {
 }
 
 // made takes over an item that was made, or the error.
-func (p *Pool[T]) made(name string, value T, err error) {
+func (p *Pool[T]) made(name string, item Item[T], err error) {
 	p.mu.Lock()
 	p.making--
 	k := p.kinds[name]
 	k.making--
-	now := time.Now()
 	if err != nil {
-		k.failed.begin(now)
+		k.failed.begin(time.Now())
 		if name != p.first {
 			k.wanted = min(k.wanted, len(k.ready)+k.making)
 		}
@@ -107,11 +107,11 @@ func (p *Pool[T]) made(name string, value T, err error) {
 	k.failed = pause{}
 	p.counts.Made++
 	if !p.closed {
-		k.ready = append(k.ready, newItem(value, now))
+		k.put(item)
 	}
 	closed := p.closed
 	p.mu.Unlock()
 	if closed {
-		p.End(value)
+		p.End(item.Value)
 	}
 }

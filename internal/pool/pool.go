@@ -15,11 +15,12 @@ import (
 
 // A Maker makes the items of a pool. Several goroutines may call its functions at the same time.
 type Maker[T any] struct {
-	// Make makes an item of a kind. Two errors are no failures: [context.Canceled] itself if the context has ended,
-	// and [ErrUnwanted] itself. After these errors nothing is left.
-	Make func(ctx context.Context, kind string) (T, error)
-	// Check returns an error if an item cannot be used any more.
-	Check func(ctx context.Context, item T) error
+	// Make makes an item of a kind. isNext says that the next Take of the kind probably takes this item. Two errors
+	// are no failures: [context.Canceled] itself if the context has ended, and [ErrUnwanted] itself. After these errors
+	// nothing is left.
+	Make func(ctx context.Context, kind string, isNext bool) (T, error)
+	// Check returns an error if an item cannot be used any more. isNext is as for Make.
+	Check func(ctx context.Context, item T, isNext bool) error
 	// End ends an item that nobody took.
 	End func(item T) error
 	// Room returns an error if the host has no room for another item now.
@@ -111,7 +112,7 @@ func (p *Pool[T]) Return(name string, taken Item[T]) {
 	k := p.kinds[name]
 	kept := k != nil && !p.closed
 	if kept {
-		k.ready = append(k.ready, taken)
+		k.put(taken)
 	}
 	p.mu.Unlock()
 	if !kept {

@@ -24,6 +24,8 @@ type workshop struct {
 	ended           []int
 	// taken are the items that were taken and not given back.
 	taken map[int]bool
+	// next are the items that were said to be taken next, at their make or their last check.
+	next map[int]bool
 	// hangs has checks last until their context ends.
 	hangs bool
 	told  []error
@@ -36,9 +38,13 @@ type workshop struct {
 	most             int
 }
 
+func newWorkshop() *workshop {
+	return &workshop{sick: map[int]bool{}, taken: map[int]bool{}, next: map[int]bool{}}
+}
+
 func (w *workshop) maker() Maker[int] {
 	return Maker[int]{
-		Make: func(_ context.Context, kind string) (int, error) {
+		Make: func(_ context.Context, kind string, isNext bool) (int, error) {
 			w.mu.Lock()
 			w.atOnce++
 			w.most = max(w.most, w.atOnce)
@@ -58,9 +64,10 @@ func (w *workshop) maker() Maker[int] {
 				return 0, ErrUnwanted
 			}
 			w.made++
+			w.next[w.made] = isNext
 			return w.made, nil
 		},
-		Check: func(ctx context.Context, item int) error {
+		Check: func(ctx context.Context, item int, isNext bool) error {
 			w.mu.Lock()
 			hangs := w.hangs
 			w.mu.Unlock()
@@ -72,6 +79,7 @@ func (w *workshop) maker() Maker[int] {
 			if w.sick[item] {
 				return errors.New("sick")
 			}
+			w.next[item] = isNext
 			return nil
 		},
 		End: func(item int) error {
@@ -117,7 +125,8 @@ func inBubble(t *testing.T, c spec.PoolConfig, test func(t *testing.T, w *worksh
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &workshop{takes: 10 * time.Millisecond, sick: map[int]bool{}, taken: map[int]bool{}}
+		w := newWorkshop()
+		w.takes = 10 * time.Millisecond
 		p := Start(c, "first", w.maker())
 		test(t, w, p)
 		p.Close()
@@ -277,6 +286,34 @@ func TestAUserHasAShare(t *testing.T) {
 		}
 		for range 4 {
 			w.mustTake(t, p, "first", 0, true)
+		}
+	})
+}
+
+// The item that is taken next is known when it is made, and also later: items keep their order when they are checked
+// or given back.
+func TestTheNextItemIsKnown(t *testing.T) {
+	const all = 4
+	inBubble(t, spec.PoolConfig{Min: all, WarmUp: all, Max: all, CheckEvery: spec.Duration(time.Minute)}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		for round := range 3 {
+			wait(40 * time.Second) // there was a check since the last round, or not
+			one, _ := w.take(p, "first", 0, all)
+			p.Return("first", one)
+			w.set(func() {
+				next, others := w.next[one.Value], 0
+				delete(w.taken, one.Value)
+				for item, isNext := range w.next {
+					if isNext && !w.taken[item] {
+						others++
+					}
+				}
+				if !next || others != 1 {
+					t.Errorf("round %d: got item %d of %v", round, one.Value, w.next)
+				}
+			})
+			for range round {
+				w.mustTake(t, p, "first", 0, true)
+			}
 		}
 	})
 }
@@ -639,7 +676,7 @@ func TestTimesAreMonotonic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &workshop{sick: map[int]bool{}}
+	w := newWorkshop()
 	p := Start(c, "first", w.maker())
 	testhost.Eventually(t, "an item", func() bool { return p.Counts(nil).Ready == 1 })
 	one, _ := p.Take("first", 0, 1)
@@ -647,7 +684,7 @@ func TestTimesAreMonotonic(t *testing.T) {
 	p.mu.Lock()
 	k := p.kinds["first"]
 	k.failed.begin(time.Now())
-	times := map[string]time.Time{"failed": k.failed.until, "asked": k.asked, "made": k.ready[0].made, "checked": k.ready[0].checked}
+	times := map[string]time.Time{"failed": k.failed.until, "asked": k.asked, "begun": k.ready[0].begun, "checked": k.ready[0].checked}
 	p.mu.Unlock()
 	for name, at := range times {
 		if !strings.Contains(at.String(), " m=") {
