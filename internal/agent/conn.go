@@ -135,17 +135,16 @@ func (c *Conn) begin(ctx context.Context, cmd *Command) (_ *Process, err error) 
 		descriptor.CloseFD(execTheirs)
 		return nil, errors.Join(err, p.exec.close())
 	}
-	first, rest := part(payload)
-	err = p.setup.trySend(first) // never has to wait: it is the first
-	if err == nil {
-		r, fds := cmd.request(len(payload), execTheirs, setupTheirs)
-		err = c.ask(ctx, r, fds)
-		runtime.KeepAlive(cmd)
-	}
+	r, fds := cmd.request(len(payload), execTheirs, setupTheirs)
+	err = c.ask(ctx, r, fds)
+	runtime.KeepAlive(cmd)
 	// The agent's are then the only ends of its: if it dies, that shows.
 	descriptor.CloseFD(execTheirs, setupTheirs)
 	if err == nil {
-		err = sendParts(ctx, p.setup, rest)
+		if cmd.Meanwhile != nil {
+			cmd.Meanwhile()
+		}
+		err = sendParts(ctx, p.setup, payload)
 	}
 	if err != nil {
 		return nil, errors.Join(err, p.Abandon())

@@ -148,6 +148,42 @@ func hostRoot(t testing.TB) *os.File {
 	return root
 }
 
+// The program is executed only after Meanwhile has returned.
+func TestTheProgramWaitsForMeanwhile(t *testing.T) {
+	s := open(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	c := command("echo", "output")
+	c.Stdout = w
+	called := false
+	c.Meanwhile = func() {
+		called = true
+		if err := r.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+			t.Error(err)
+		}
+		if n, err := r.Read(make([]byte, 16)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the command wrote %d bytes; %v", n, err)
+		}
+		if err := r.SetReadDeadline(time.Time{}); err != nil {
+			t.Error(err)
+		}
+	}
+	p, err := s.Begin(within(t, testhost.Patience), c)
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(r); !called || string(text) != "output\n" || err != nil {
+		t.Errorf("the command wrote %q; %v", text, err)
+	}
+	if _, err := p.Wait(within(t, testhost.Patience)); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDirectoryAsStdioIsRefused(t *testing.T) {
 	s := open(t)
 	root := hostRoot(t)

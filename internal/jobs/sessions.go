@@ -92,6 +92,18 @@ func (l *Sessions) Open(id string) (*Session, error) {
 	return l.openLocked(id, r, now, nil)
 }
 
+// Record is [record.Read] for a sandbox. It reads no record that a session has already.
+func (l *Sessions) Record(id string) (record.Record, error) {
+	now, err := record.VersionOf(l.Dir(id))
+	l.mu.Lock()
+	known := l.known[id]
+	l.mu.Unlock()
+	if err == nil && known != nil && known.IsAt(now) {
+		return known.Current(), nil
+	}
+	return record.Read(l.Dir(id))
+}
+
 // OpenWritten is like Open, but uses the record that this process has just written. A new session takes the first
 // leaf, which can be nil. The caller must hold the sandbox's directory, and release the session.
 func (l *Sessions) OpenWritten(id string, r record.Record, first *FirstLeaf) (*Session, error) {

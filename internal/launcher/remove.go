@@ -106,7 +106,7 @@ func (l *Launcher) removeWhere(
 	if state == nil || err != nil {
 		return err
 	}
-	r, err := record.Read(state.Path)
+	r, err := l.sessions.Record(id)
 	if !mayRemove(r, err) {
 		state.Release()
 		return nil

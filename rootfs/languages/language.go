@@ -88,7 +88,7 @@ type finder struct {
 // take adds the directories that the interpreter in a directory of PATH needs, or notes the reason why not.
 func (f *finder) take(l language, dir *pathDir) bool {
 	exe := filepath.Join(dir.path, l.name)
-	bin, needs, err := f.needs(l, exe)
+	bin, needs, err := f.needs(l, dir)
 	if err != nil && dir.programs() != dir.path {
 		return false // takePath notes it
 	}
@@ -112,13 +112,14 @@ func (f *finder) note(path, why string) {
 	f.found.Notes = append(f.found.Notes, fmt.Sprintf("%s is not shown in the sandbox: %s", path, why))
 }
 
-// needs returns the prefixes of an interpreter, and the directory of PATH that finds the interpreter.
-func (f *finder) needs(l language, exe string) (bin string, prefixes []string, err error) {
-	resolved, err := filepath.EvalSymlinks(exe)
+// needs returns the prefixes of an interpreter in a directory of PATH, and the directory of PATH that finds the
+// interpreter.
+func (f *finder) needs(l language, dir *pathDir) (bin string, prefixes []string, err error) {
+	resolved, err := dir.resolve(l.name)
 	if err != nil {
 		return "", nil, err
 	}
-	bin = filepath.Dir(exe)
+	bin = dir.path
 	prefix := filepath.Dir(filepath.Dir(resolved))
 	if !f.visible(resolved) {
 		if filepath.Base(filepath.Dir(resolved)) != "bin" {
@@ -129,7 +130,7 @@ func (f *finder) needs(l language, exe string) (bin string, prefixes []string, e
 		}
 		prefixes = append(prefixes, prefix)
 	}
-	if f.visible(exe) {
+	if f.visible(filepath.Join(bin, l.name)) {
 		return bin, prefixes, nil
 	}
 	given := filepath.Dir(bin) // as PATH has it

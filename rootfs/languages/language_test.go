@@ -36,6 +36,7 @@ func TestLanguagesOnThePath(t *testing.T) {
 	local := testhost.Python(t, dir+"/u/.local")
 	testhost.Script(t, dir+"/node/bin/node", "")
 	testhost.WriteFile(t, dir+"/node/include/node/node.h", "")
+	testhost.Symlink(t, "node", dir+"/node-alias")
 	if err := os.MkdirAll(dir+"/links/bin", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -55,6 +56,7 @@ func TestLanguagesOnThePath(t *testing.T) {
 		"one made through a link":      {path: []string{aliased + "/bin"}, prefixes: []string{opt, alias, aliased}, bins: []string{aliased + "/bin"}},
 		"two languages":                {path: []string{dir + "/node/bin", opt + "/bin"}, prefixes: []string{opt, dir + "/node"}, bins: []string{opt + "/bin", dir + "/node/bin"}},
 		"a link to one":                {path: []string{dir + "/links/bin"}, prefixes: []string{opt}, bins: []string{opt + "/bin"}},
+		"a directory that is a link":   {path: []string{dir + "/node-alias/bin"}, prefixes: []string{dir + "/node"}, bins: []string{dir + "/node/bin"}},
 		"a shim":                       {path: []string{dir + "/shims"}, note: "lies in no bin directory"},
 		"a shim, then an installation": {path: []string{dir + "/shims", opt + "/bin"}, prefixes: []string{opt}, bins: []string{opt + "/bin"}, note: "shims"},
 		"without a landmark":           {path: []string{dir + "/lone/bin"}, note: "does not look like its prefix"},

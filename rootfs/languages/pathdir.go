@@ -1,12 +1,12 @@
 package languages
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // A pathDir is a directory of PATH. It is open if it exists: some thirty looks at its programs take half
@@ -14,6 +14,8 @@ import (
 type pathDir struct {
 	path string
 	fd   int // -1 if it does not exist
+	// runs is the value of programs, and real the path without symbolic links. Each is empty before it is needed.
+	runs, real string
 	// remembers says that names which are missing now are missing until the time of the directory changes. The
 	// fields below have a value only then.
 	remembers bool
@@ -31,9 +33,7 @@ func openDirs(pathList string, absences *Absences) (dirs []*pathDir) {
 			continue
 		}
 		seen[path] = true
-		fd, err := descriptor.Retry(func() (int, error) {
-			return unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		})
+		fd, err := open(path, unix.O_PATH|unix.O_DIRECTORY)
 		if err != nil {
 			fd = -1
 		}
@@ -51,6 +51,20 @@ func (d *pathDir) close(absences *Absences) {
 		absences.learn(d)
 		_ = unix.Close(d.fd) // nothing was written
 	}
+}
+
+// resolve is [filepath.EvalSymlinks] of a name in the directory.
+func (d *pathDir) resolve(name string) (path string, err error) {
+	if d.real == "" {
+		if d.real, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", d.fd)); err != nil {
+			return "", err
+		}
+	}
+	path = filepath.Join(d.real, name)
+	if _, err := unix.Readlinkat(d.fd, name, make([]byte, 1)); err == unix.EINVAL { // it is no link
+		return path, nil
+	}
+	return filepath.EvalSymlinks(path)
 }
 
 // hasProgram says whether the directory has an executable file of this name.

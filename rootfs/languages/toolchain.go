@@ -69,6 +69,13 @@ func (f *finder) noteTools(dir *pathDir, programs string) {
 // rustup, and shims as those of pyenv, choose a toolchain when they run. For these it returns the
 // directory of the default toolchain.
 func (d *pathDir) programs() string {
+	if d.runs == "" {
+		d.runs = d.findPrograms()
+	}
+	return d.runs
+}
+
+func (d *pathDir) findPrograms() string {
 	above := filepath.Dir(d.path)
 	rustup := filepath.Join(filepath.Dir(above), ".rustup")
 	programs := d.path
