@@ -85,9 +85,19 @@ func (i ID) Lives() bool {
 	if !i.isHere() {
 		return true
 	}
-	start, err := Started(i.Pid)
+	start, err := started(i.Pid)
 	return err == nil && start == i.Start || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
+
+// started is Started, and remembers the answer for this process itself.
+func started(pid int) (uint64, error) {
+	if pid == os.Getpid() {
+		return ownStart()
+	}
+	return Started(pid)
+}
+
+var ownStart = sync.OnceValues(func() (uint64, error) { return Started(os.Getpid()) })
 
 // exiting is PF_EXITING of a process's flags (linux/sched.h): its files are closed
 // after that, and its processes are gone before it is.
