@@ -25,9 +25,10 @@
  * so that a host can always name a version that it does not know.
  *
  * A request that is not of this form is answered with FAILED on the first of
- * its descriptors. The host sends the payload's first message before the
- * request, the others after it. All that keeps a command from starting is said
- * on the set-up socket, whose end is all that a host waits for.
+ * its descriptors. The host can send the payload's first message before the
+ * request. The child waits for the other messages. All that keeps a command
+ * from starting is said on the set-up socket, whose end is all that a host
+ * waits for.
  */
 #pragma once
 

@@ -55,8 +55,8 @@ type Command struct {
 	// and all lookups of the command lie in it. The caller must keep that namespace, since
 	// the mounts come apart without it.
 	Root *os.File
-	// Meanwhile, if it is not nil, is called while the agent forks the command's process. The
-	// process waits for its end before it executes the program.
+	// Meanwhile, if it is not nil, is called while the agent forks. The child executes the
+	// program only after Meanwhile has returned.
 	Meanwhile func()
 	// Network is reserved for a network namespace of the command's own. All agents refuse
 	// such a command so far, see [StageNetwork].

@@ -124,7 +124,8 @@ func (c *Conn) begin(ctx context.Context, cmd *Command) (_ *Process, err error) 
 		p.detached, p.id = true, cmd.Detach.ID
 	}
 	payload := cmd.encode()
-	if len(payload) > maxPayload {
+	size := len(payload)
+	if size > maxPayload {
 		return nil, &StartError{StageExec, unix.E2BIG, p.subject(StageExec)}
 	}
 	var execTheirs, setupTheirs int
@@ -135,20 +136,35 @@ func (c *Conn) begin(ctx context.Context, cmd *Command) (_ *Process, err error) 
 		descriptor.CloseFD(execTheirs)
 		return nil, errors.Join(err, p.exec.close())
 	}
-	r, fds := cmd.request(len(payload), execTheirs, setupTheirs)
-	err = c.ask(ctx, r, fds)
-	runtime.KeepAlive(cmd)
-	// The agent's are then the only ends of its: if it dies, that shows.
-	descriptor.CloseFD(execTheirs, setupTheirs)
-	if err == nil {
-		if cmd.Meanwhile != nil {
-			cmd.Meanwhile()
+	begun := false
+	defer func() { // also after a panic of Meanwhile
+		if !begun {
+			err = errors.Join(err, p.Abandon())
 		}
+	}()
+	if cmd.Meanwhile == nil { // the child finds the first message, and need not wait
+		var first []byte
+		first, payload = part(payload)
+		err = p.setup.trySend(first) // never has to wait: it is the first
+	}
+	if err == nil {
+		r, fds := cmd.request(size, execTheirs, setupTheirs)
+		err = c.ask(ctx, r, fds)
+		runtime.KeepAlive(cmd)
+	}
+	// Now only the agent has the other ends. So its death closes them.
+	descriptor.CloseFD(execTheirs, setupTheirs)
+	if err == nil && cmd.Meanwhile != nil {
+		cmd.Meanwhile()
+		err = ctx.Err()
+	}
+	if err == nil {
 		err = sendParts(ctx, p.setup, payload)
 	}
 	if err != nil {
-		return nil, errors.Join(err, p.Abandon())
+		return nil, err
 	}
+	begun = true
 	return p, nil
 }
 
@@ -159,8 +175,8 @@ func part(payload []byte) (first, rest []byte) {
 	return payload[:n], payload[n:]
 }
 
-// sendParts sends the payload to its end, or to where the child wants no more:
-// it says why.
+// sendParts sends the payload. It stops if the child has closed the socket. The child's verdict
+// has the reason.
 func sendParts(ctx context.Context, setup *socket, payload []byte) error {
 	for len(payload) > 0 {
 		var first []byte

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -161,6 +162,7 @@ func TestTheProgramWaitsForMeanwhile(t *testing.T) {
 	called := false
 	c.Meanwhile = func() {
 		called = true
+		testhost.Eventually(t, "the forked child", func() bool { return len(s.children(t)) == 1 })
 		if err := r.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
 			t.Error(err)
 		}
@@ -182,6 +184,36 @@ func TestTheProgramWaitsForMeanwhile(t *testing.T) {
 	if _, err := p.Wait(within(t, testhost.Patience)); err != nil {
 		t.Error(err)
 	}
+}
+
+// A child that gets no program ends.
+func TestAFailureDuringMeanwhileEndsTheChild(t *testing.T) {
+	s := open(t)
+	for name, fail := range map[string]func(cancel context.CancelFunc){
+		"cancelled": func(cancel context.CancelFunc) { cancel() },
+		"panic":     func(context.CancelFunc) { panic("in Meanwhile") },
+	} {
+		ctx, cancel := context.WithCancel(within(t, testhost.Patience))
+		c := command("sleep", "1000")
+		c.Meanwhile = func() {
+			testhost.Eventually(t, "the forked child", func() bool { return len(s.children(t)) == 1 })
+			fail(cancel)
+		}
+		func() {
+			defer func() { _ = recover() }()
+			if _, err := s.Begin(ctx, c); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: got %v", name, err)
+			}
+		}()
+		cancel()
+		testhost.Eventually(t, name+": no child", func() bool { return len(s.children(t)) == 0 })
+	}
+}
+
+// children are the processes that the agent has forked.
+func (s *sandbox) children(t *testing.T) []string {
+	t.Helper()
+	return strings.Fields(s.hostFile(t, fmt.Sprintf("task/%d/children", s.cmd.Process.Pid)))
 }
 
 func TestDirectoryAsStdioIsRefused(t *testing.T) {
@@ -507,7 +539,7 @@ func TestChildInTheMakingIsBareAndMortal(t *testing.T) {
 	exec, setup := s.ask(t, request{kind: requestExec, payload: 1000}.encode(), nil)
 	var child string
 	testhost.Eventually(t, "a child that is only itself", func() bool {
-		for _, pid := range strings.Fields(s.hostFile(t, fmt.Sprintf("task/%d/children", s.cmd.Process.Pid))) {
+		for _, pid := range s.children(t) {
 			// The other is "sleep" by now.
 			if name, _ := os.ReadFile("/proc/" + pid + "/comm"); string(name) == "sandbox-agent\n" {
 				child = pid

@@ -26,11 +26,8 @@ func (l *Sessions) MakeFirstLeaf(id string, r record.Record) (*FirstLeaf, error)
 	if err != nil {
 		return nil, errors.Join(err, group.Close())
 	}
-	first := &FirstLeaf{group, leaf}
-	if _, err := leaf.Usage(); err != nil { // the end of the first exec finds the files of the counts open
-		return nil, errors.Join(err, first.Close())
-	}
-	return first, nil
+	_, _ = leaf.Usage() // opens the files of the counts, so that the end of the first exec need not
+	return &FirstLeaf{group, leaf}, nil
 }
 
 // FitTo removes the leaf if a sandbox with this record has leaves of another kind. The caller must do so before it

@@ -15,10 +15,10 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A leaf is the cgroup of one exec. A blank of a pool has the leaf of its first exec. For other sandboxes a
-// launcher that serves requests makes this leaf in the background, at the end of a create. The leaf of the next
-// exec is made while an exec runs. So an exec seldom waits for its leaf. The leaf of an ended exec is used again
-// if it is as empty as a new leaf: see [cgroups.Leaf.Renew]. A session that is idle for idleTime removes its leaves.
+// A leaf is the cgroup of one exec. The blank that is probably claimed next has the leaf of its first exec. For
+// other sandboxes a launcher that serves requests makes this leaf in the background, at the end of a create. The leaf of
+// the next exec is made while an exec runs. So an exec seldom waits for its leaf. The leaf of an ended exec is used
+// again if it is as empty as a new leaf: see [cgroups.Leaf.Renew]. A session that is idle for idleTime removes its leaves.
 
 // A MadeLeaf is a leaf with the id of its exec, present or past.
 type MadeLeaf struct {

@@ -28,7 +28,7 @@ func (h *hostView) refresh(r record.Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	// A new sandbox has not looked at older files. After the clock was set back, its age is negative.
+	// The first look comes upgradeCheck after the creation. If the clock was set back, the age is negative.
 	if age := now.Sub(r.Created); now.Sub(h.looked) < upgradeCheck || age >= 0 && age < upgradeCheck {
 		return
 	}

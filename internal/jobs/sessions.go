@@ -92,7 +92,8 @@ func (l *Sessions) Open(id string) (*Session, error) {
 	return l.openLocked(id, r, now, nil)
 }
 
-// Record is [record.Read] for a sandbox. It reads no record that a session has already.
+// Record returns the record of a sandbox, with the errors of [record.Read]. If a session has the present version,
+// Record does not read the file.
 func (l *Sessions) Record(id string) (record.Record, error) {
 	now, err := record.VersionOf(l.Dir(id))
 	l.mu.Lock()

@@ -63,7 +63,10 @@ func (l *Launcher) StartPool(c spec.PoolConfig, path, home string, failed func(e
 
 // checkBlank is the regular check of a blank that nobody claims meanwhile.
 func (l *Launcher) checkBlank(ctx context.Context, b *blank, isNext bool) error {
-	return cmp.Or(b.check(ctx, blankAnswerTime), b.checkImage(ctx), b.setLeaf(ctx, isNext))
+	if err := cmp.Or(b.check(ctx, blankAnswerTime), b.checkImage(ctx)); err != nil {
+		return err
+	}
+	return b.setLeaf(ctx, isNext)
 }
 
 // removeUnmade removes the rests of killed launchers: blanks, and sandboxes that were made or removed only

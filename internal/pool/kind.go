@@ -41,8 +41,10 @@ func (p *pause) isForgotten(now time.Time) bool { return now.After(p.until.Add(p
 
 // An Item is in a pool, or was taken out of one.
 type Item[T any] struct {
-	Value   T
-	begun   time.Time
+	Value T
+	// number is greater for an item that was begun later.
+	number  int
+	made    time.Time
 	checked time.Time
 	// part is the part of the maximum age that the item may reach: items of one age do not end at once.
 	part float64
@@ -51,18 +53,18 @@ type Item[T any] struct {
 // leastPart is the least part of the maximum age.
 const leastPart = 0.8
 
-func newItem[T any](value T, now time.Time) Item[T] {
-	return Item[T]{value, now, now, leastPart + (1-leastPart)*rand.Float64()}
+func newItem[T any](value T, number int, now time.Time) Item[T] {
+	return Item[T]{value, number, now, now, leastPart + (1-leastPart)*rand.Float64()}
 }
 
 func (i Item[T]) isOld(now time.Time, maxAge time.Duration) bool {
-	return now.Sub(i.begun) > time.Duration(i.part*float64(maxAge))
+	return now.Sub(i.made) > time.Duration(i.part*float64(maxAge))
 }
 
 // put makes an item ready.
 func (k *kind[T]) put(item Item[T]) {
 	at := len(k.ready)
-	for at > 0 && k.ready[at-1].begun.After(item.begun) {
+	for at > 0 && k.ready[at-1].number > item.number {
 		at--
 	}
 	k.ready = slices.Insert(k.ready, at, item)

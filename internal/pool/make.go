@@ -18,14 +18,13 @@ func (p *Pool[T]) makeAll(ctx context.Context) {
 			p.pauseWithoutRoom(err)
 			return
 		}
-		begun := time.Now()
-		name, isNext, ok := p.next(begun)
+		name, number, isNext, ok := p.next(time.Now())
 		if !ok {
 			return
 		}
 		p.ended.Go(func() {
 			value, err := p.maker.Make(ctx, name, isNext)
-			p.made(name, newItem(value, begun), err)
+			p.made(name, value, number, err)
 			p.Wake()
 		})
 	}
@@ -55,18 +54,19 @@ const turnTime = time.Minute
 const busyPause = 250 * time.Millisecond
 
 // next begins the item that is due. isNext says that no further item of its kind is wanted.
-func (p *Pool[T]) next(now time.Time) (name string, isNext, ok bool) {
+func (p *Pool[T]) next(now time.Time) (name string, number int, isNext, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	name, k := p.dueLocked(now)
 	if k == nil {
-		return "", false, false
+		return "", 0, false, false
 	}
 	p.noRoom = pause{}
 	k.making++
 	p.making++
+	p.number++
 	p.turns[k.owner], p.begun = now, now
-	return name, len(k.ready)+k.making >= k.wanted, true
+	return name, p.number, len(k.ready)+k.making >= k.wanted, true
 }
 
 // dueLocked is the kind of the item to make. Owners take turns. Of one owner the kind that was asked for
@@ -88,13 +88,14 @@ func (p *Pool[T]) dueLocked(now time.Time) (name string, due *kind[T]) {
 }
 
 // made takes over an item that was made, or the error.
-func (p *Pool[T]) made(name string, item Item[T], err error) {
+func (p *Pool[T]) made(name string, value T, number int, err error) {
 	p.mu.Lock()
 	p.making--
 	k := p.kinds[name]
 	k.making--
+	now := time.Now()
 	if err != nil {
-		k.failed.begin(time.Now())
+		k.failed.begin(now)
 		if name != p.first {
 			k.wanted = min(k.wanted, len(k.ready)+k.making)
 		}
@@ -107,11 +108,11 @@ func (p *Pool[T]) made(name string, item Item[T], err error) {
 	k.failed = pause{}
 	p.counts.Made++
 	if !p.closed {
-		k.put(item)
+		k.put(newItem(value, number, now))
 	}
 	closed := p.closed
 	p.mu.Unlock()
 	if closed {
-		p.End(item.Value)
+		p.End(value)
 	}
 }

@@ -46,6 +46,7 @@ type Pool[T any] struct {
 	first  string // the kind of the items that stay ready if nobody asks for any
 	kinds  map[string]*kind[T]
 	making int
+	number int       // of the last item that was begun
 	begun  time.Time // the last item
 	cold   int       // requests that found no item, and are served without the pool now
 	// turns are the times of the last item that was made for each owner.

@@ -684,7 +684,7 @@ func TestTimesAreMonotonic(t *testing.T) {
 	p.mu.Lock()
 	k := p.kinds["first"]
 	k.failed.begin(time.Now())
-	times := map[string]time.Time{"failed": k.failed.until, "asked": k.asked, "begun": k.ready[0].begun, "checked": k.ready[0].checked}
+	times := map[string]time.Time{"failed": k.failed.until, "asked": k.asked, "made": k.ready[0].made, "checked": k.ready[0].checked}
 	p.mu.Unlock()
 	for name, at := range times {
 		if !strings.Contains(at.String(), " m=") {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -85,19 +86,27 @@ func (i ID) Lives() bool {
 	if !i.isHere() {
 		return true
 	}
-	start, err := started(i.Pid)
+	start, err := cachedStart(i.Pid)
 	return err == nil && start == i.Start || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
-// started is Started, and remembers the answer for this process itself.
-func started(pid int) (uint64, error) {
-	if pid == os.Getpid() {
-		return ownStart()
+// cachedStart is Started, and remembers the answer for this process itself.
+func cachedStart(pid int) (uint64, error) {
+	if pid != os.Getpid() {
+		return Started(pid)
 	}
-	return Started(pid)
+	if start := ownStart.Load(); start != 0 {
+		return start, nil
+	}
+	start, err := Started(pid)
+	if err == nil {
+		ownStart.Store(start)
+	}
+	return start, err
 }
 
-var ownStart = sync.OnceValues(func() (uint64, error) { return Started(os.Getpid()) })
+// ownStart is 0 until the first answer.
+var ownStart atomic.Uint64
 
 // exiting is PF_EXITING of a process's flags (linux/sched.h): its files are closed
 // after that, and its processes are gone before it is.

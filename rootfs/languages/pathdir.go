@@ -1,6 +1,7 @@
 package languages
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,7 +15,7 @@ import (
 type pathDir struct {
 	path string
 	fd   int // -1 if it does not exist
-	// runs is the value of programs, and real the path without symbolic links. Each is empty before it is needed.
+	// runs is the value of programs, and real is the path without symbolic links. Each is empty until it is needed.
 	runs, real string
 	// remembers says that names which are missing now are missing until the time of the directory changes. The
 	// fields below have a value only then.
@@ -53,11 +54,12 @@ func (d *pathDir) close(absences *Absences) {
 	}
 }
 
-// resolve is [filepath.EvalSymlinks] of a name in the directory.
+// resolve returns the path of a file in the directory, without symbolic links.
 func (d *pathDir) resolve(name string) (path string, err error) {
 	if d.real == "" {
-		if d.real, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", d.fd)); err != nil {
-			return "", err
+		d.real, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", d.fd))
+		if err != nil { // of a path that is too long; the number would be another one each time
+			return "", fmt.Errorf("resolve %s: %w", d.path, errors.Unwrap(err))
 		}
 	}
 	path = filepath.Join(d.real, name)

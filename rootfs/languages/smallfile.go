@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
-// open is open(2). It leaves out the system calls with which [os.Open] prepares a file that can wait for data.
+// open is open(2). Unlike [os.Open], it does not try to add the file to the poller.
 func open(name string, flags int) (fd int, err error) {
 	return descriptor.Retry(func() (int, error) { return unix.Open(name, flags|unix.O_CLOEXEC, 0) })
 }
