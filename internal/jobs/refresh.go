@@ -28,8 +28,7 @@ func (h *hostView) refresh(r record.Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	// The first look comes upgradeCheck after the creation. If the clock was set back, the age is negative.
-	if age := now.Sub(r.Created); now.Sub(h.looked) < upgradeCheck || age >= 0 && age < upgradeCheck {
+	if now.Sub(h.looked) < upgradeCheck {
 		return
 	}
 	h.looked = now
