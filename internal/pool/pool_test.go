@@ -298,10 +298,18 @@ func TestTheNextItemIsKnown(t *testing.T) {
 		for round := range 3 {
 			wait(40 * time.Second) // there was a check since the last round, or not
 			one, _ := w.take(p, "first", 0, all)
+			older, _ := w.take(p, "first", 0, all)
 			p.Return("first", one)
+			p.Return("first", older)
+			again, _ := p.Take("first", 0, all)
+			p.Return("first", again)
+			if again.Value != one.Value {
+				t.Errorf("round %d: got item %d after the return of %d", round, again.Value, one.Value)
+			}
 			w.set(func() {
 				next, others := w.next[one.Value], 0
 				delete(w.taken, one.Value)
+				delete(w.taken, older.Value)
 				for item, isNext := range w.next {
 					if isNext && !w.taken[item] {
 						others++
