@@ -13,6 +13,7 @@ import (
 type FirstLeaf struct {
 	group *cgroups.Group
 	leaf  MadeLeaf
+	state *cgroups.State // of group; nil if it could not be opened
 }
 
 // MakeFirstLeaf makes the leaf of the first exec of a sandbox that has no session yet. r is the record that the
@@ -26,8 +27,10 @@ func (l *Sessions) MakeFirstLeaf(id string, r record.Record) (*FirstLeaf, error)
 	if err != nil {
 		return nil, errors.Join(err, group.Close())
 	}
-	_, _ = leaf.Usage() // opens the files of the counts, so that the end of the first exec need not
-	return &FirstLeaf{group, leaf}, nil
+	// What is opened here need not be opened later. After an error the first command opens it, and has the error then.
+	_, _ = leaf.Usage()
+	state, _ := group.OpenState()
+	return &FirstLeaf{group, leaf, state}, nil
 }
 
 // FitTo removes the leaf if a sandbox with this record has leaves of another kind. The caller must do so before it
@@ -53,15 +56,18 @@ func (f *FirstLeaf) Close() error {
 		return nil
 	}
 	err := errors.Join(f.leaf.Close(), f.group.Close())
-	f.group = nil
+	if f.state != nil {
+		err = errors.Join(err, f.state.Close())
+	}
+	*f = FirstLeaf{}
 	return err
 }
 
-// take gives the group and the leaf to the caller. It returns false if they are gone.
-func (f *FirstLeaf) take() (group *cgroups.Group, leaf MadeLeaf, ok bool) {
+// take gives the content to the caller, and empties f. It returns false if f is empty.
+func (f *FirstLeaf) take() (content FirstLeaf, ok bool) {
 	if f == nil || f.group == nil {
-		return nil, MadeLeaf{}, false
+		return FirstLeaf{}, false
 	}
-	group, f.group = f.group, nil
-	return group, f.leaf, true
+	content, *f = *f, FirstLeaf{}
+	return content, true
 }

@@ -123,16 +123,17 @@ func (l *Sessions) openLocked(id string, r record.Record, now record.Version, fi
 		known.users++
 		return known, nil
 	}
-	group, leaf, made := first.take()
+	given, made := first.take()
 	if !made {
 		var err error
-		if group, err = l.OpenGroup(id); err != nil {
+		if given.group, err = l.OpenGroup(id); err != nil {
 			return nil, err
 		}
 	}
-	fresh := newSession(l, id, r, now, group)
+	fresh := newSession(l, id, r, now, given.group)
 	if made {
-		fresh.Leaves.Spares = append(fresh.Leaves.Spares, leaf)
+		fresh.Leaves.Spares = append(fresh.Leaves.Spares, given.leaf)
+		fresh.TakeState(given.state)
 	}
 	l.known[id] = fresh
 	return fresh, nil

@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -115,7 +117,8 @@ func leafNames(t *testing.T, l *Launcher, id string) []string {
 	return names
 }
 
-// A health check gives the blank that is claimed next a leaf, and takes the leaves of the others.
+// A health check gives the blank that is claimed next a leaf, and takes the leaves of the others with their
+// open files.
 func TestAHealthCheckMovesTheLeaf(t *testing.T) {
 	l := newTestLauncher(t)
 	b, err := l.newBlank(t.Context(), defaultKind(t), false)
@@ -127,9 +130,14 @@ func TestAHealthCheckMovesTheLeaf(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for _, isNext := range []bool{true, false, false, true, true} {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the garbage collector closes files, too
+	for _, isNext := range []bool{true, false, false, true, true, false} {
 		if err := l.checkBlank(t.Context(), b, isNext); err != nil {
 			t.Fatal(err)
+		}
+		open := slices.DeleteFunc(openFiles(t), func(f string) bool { return !strings.Contains(f, b.names.CgroupPath()) })
+		if (len(open) > 0) != isNext {
+			t.Errorf("open in its cgroup after a check of a blank that is next: %v: %q", isNext, open)
 		}
 		if names := leafNames(t, l, b.id); len(names) > 1 || (len(names) == 1) != isNext {
 			t.Errorf("leaves %q after a check of a blank that is next: %v", names, isNext)

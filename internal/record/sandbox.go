@@ -58,6 +58,9 @@ func (v *Sandbox) IsAt(now Version) bool {
 	return v.version == now
 }
 
+// TakeState takes the open freezer of the sandbox's cgroup. It can be nil. Nobody may use v yet.
+func (v *Sandbox) TakeState(state *cgroups.State) { v.state = state }
+
 // CloseState closes the descriptor that tells whether the sandbox is paused. The next call
 // of Paused opens it again.
 func (v *Sandbox) CloseState() {
