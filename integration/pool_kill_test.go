@@ -70,38 +70,51 @@ func TestPoolKilledAtFailpoints(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(workspace, "here"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	strike := func(n int) (trace failpoint.Trace, claimed bool) {
-		t.Helper()
-		trace = s.killLauncher(t, n, []string{"--pool", "min=1,max=1"}, func(m *sandbox.Manager) error {
-			if err := claim(t.Context(), m, workspace); err != nil {
-				return err
-			}
-			claimed = true
-			return s.scale(t.Context(), m)
-		})
-		return trace, claimed
-	}
-	whole, claimed := strike(0)
+	trace, claimed := s.strikePool(t, 0, workspace)
 	if !s.whole("not killed") || !claimed {
 		t.Fatal("no sandbox")
 	}
-	first := slices.IndexFunc(whole.Points, func(p failpoint.Point) bool { return strings.HasSuffix(p.Object, "/box/sandbox.json") })
-	points := len(whole.Points)
-	kills := 0
-	for _, n := range someFailpoints(points-first, max(1, (points-first)/8)) {
-		trace, claimed := strike(first + n)
-		if trace.Killed {
-			kills++
+	first := slices.IndexFunc(trace.Points, func(p failpoint.Point) bool { return strings.HasSuffix(p.Object, "/box/sandbox.json") })
+	points := len(trace.Points)
+	some := someFailpoints(points-first, max(1, (points-first)/8))
+	kills := make([]int, 2)
+	t.Run("lanes", func(t *testing.T) { // a strike mostly waits
+		for lane := range kills {
+			t.Run(fmt.Sprint(lane), func(t *testing.T) {
+				t.Parallel()
+				s := newSandboxes(t)
+				for i := lane; i < len(some); i += len(kills) {
+					n := first + some[i]
+					trace, claimed := s.strikePool(t, n, workspace)
+					if trace.Killed {
+						kills[lane]++
+					}
+					at := fmt.Sprintf("killed at %d of %d, %v", n, points, trace.Points[len(trace.Points)-1])
+					if there := s.whole(at); claimed && !there {
+						t.Errorf("%s: the claimed sandbox is lost", at)
+					}
+				}
+			})
 		}
-		at := fmt.Sprintf("killed at %d of %d, %v", first+n, points, trace.Points[len(trace.Points)-1])
-		if there := s.whole(at); claimed && !there {
-			t.Errorf("%s: the claimed sandbox is lost", at)
-		}
-	}
+	})
 	t.Logf("%d failpoints after the claim, %d kills", points-first, kills)
-	if kills == 0 {
+	if slices.Max(kills) == 0 {
 		t.Error("never killed")
 	}
+}
+
+// strikePool kills a launcher at its n-th failpoint, while a sandbox claims a blank and the pool scales. claimed
+// says that the sandbox was claimed before the kill. Zero kills nothing.
+func (s *sandboxes) strikePool(t *testing.T, n int, workspace string) (trace failpoint.Trace, claimed bool) {
+	t.Helper()
+	trace = s.killLauncher(t, n, []string{"--pool", "min=1,max=1"}, func(m *sandbox.Manager) error {
+		if err := claim(t.Context(), m, workspace); err != nil {
+			return err
+		}
+		claimed = true
+		return s.scale(t.Context(), m)
+	})
+	return trace, claimed
 }
 
 // A launcher that ends while it refills its pool and serves claims leaves the claimed sandboxes, whole, and
