@@ -70,7 +70,7 @@ func trace(cmd *exec.Cmd, r *tracer, patience time.Duration) (Trace, error) {
 	// ptrace(2) is between threads: this one is the tracer from here on.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return Trace{}, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
@@ -103,8 +103,8 @@ func (r *tracer) follow() error {
 	var failed error // the program is killed then, and its end is all that counts
 	for {
 		var status unix.WaitStatus
-		// Of this thread's children only: the others are not the tracer's.
-		tid, err := unix.Wait4(-1, &status, unix.WALL|unix.WNOTHREAD, nil)
+		// Of the program's group only: this thread can have other children, which others wait for.
+		tid, err := unix.Wait4(-r.pid, &status, unix.WALL|unix.WNOTHREAD, nil)
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
