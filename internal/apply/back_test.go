@@ -119,3 +119,63 @@ func TestCommitNamesWhatAnEarlierApplyKept(t *testing.T) {
 		}
 	}
 }
+
+// An apply that was taken back tells which files are as it had found them: their new ctimes are no changes of others.
+func TestFilesThatWereGivenBackAreNoConflicts(t *testing.T) {
+	for _, live := range []bool{false, true} {
+		t.Run(fmt.Sprintf("live overlay %v", live), func(t *testing.T) { testGivenBack(t, live) })
+	}
+}
+
+func testGivenBack(t *testing.T, live bool) {
+	t.Helper()
+	b := newBox(t, "echo old > replaced; echo gone > deleted; mkdir -p dir tree/sub emptied; echo t > tree/sub/f; echo e > emptied/f; echo z > z; echo 2 > z2")
+	if live {
+		b = b.transaction()
+	}
+	b.run("echo new > replaced; rm deleted; rm -r tree; chmod 700 dir; rm -r emptied; echo new > emptied; echo m > made; echo new > z; echo new > z2")
+	awaitTick(t.Context())
+	since := time.Now()
+	killed := b.plan(Options{Since: since, Source: "box"})
+	j, err := begin(killed.target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := killed.stage(t.Context(), j, map[string]layer.Stamp{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.write(&record{Version: recordVersion, Source: "box", Begun: time.Now().UnixNano(), Ops: killed.ops}); err != nil {
+		t.Fatal(err)
+	}
+	r := &run{tree: killed.tree, staged: newTree(j.dir), ops: killed.ops}
+	for i := range r.ops {
+		if r.ops[i].Path == "z" {
+			continue
+		}
+		if err := r.do(&r.ops[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.staged.forget()
+	r.tree.forget()
+	if err := j.dir.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.host("echo theirs > z")
+	got, err := RecoverAndTell(openDir(t, b.tree), func(string, map[string]layer.Stamp) error { return nil })
+	if err != nil || !got.TakenBack {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	conflicts := func(stamps map[string]layer.Stamp) (paths []string) {
+		for _, c := range b.plan(Options{Since: since, Stamps: stamps}).Conflicts() {
+			paths = append(paths, c.Path)
+		}
+		return paths
+	}
+	if all := conflicts(nil); len(all) < 5 {
+		t.Errorf("without the stamps %q are conflicts", all)
+	}
+	if left := conflicts(got.Restored["box"]); !slices.Equal(left, []string{"z"}) {
+		t.Errorf("with the stamps %v %q are conflicts", got.Restored, left)
+	}
+}
