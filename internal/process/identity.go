@@ -10,7 +10,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -232,5 +231,17 @@ func (i ID) isHere() bool {
 }
 
 // ownNamespace names the pid namespace of this process. A process stays in its pid namespace
-// (pid_namespaces(7)), so ownNamespace reads the name once.
-var ownNamespace = sync.OnceValues(func() (string, error) { return os.Readlink("/proc/self/ns/pid") })
+// (pid_namespaces(7)), so ownNamespace remembers the name.
+func ownNamespace() (string, error) {
+	if name := ownNamespaceName.Load(); name != nil {
+		return *name, nil
+	}
+	name, err := os.Readlink("/proc/self/ns/pid")
+	if err == nil {
+		ownNamespaceName.Store(&name)
+	}
+	return name, err
+}
+
+// ownNamespaceName is nil until the first answer.
+var ownNamespaceName atomic.Pointer[string]
