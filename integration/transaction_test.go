@@ -1,10 +1,7 @@
 package integration
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -139,62 +136,3 @@ func TestTransactionsKilledAtFailpoints(t *testing.T) {
 // layersOfAnywhere says that this kernel makes no overlay of mounts that are attached
 // nowhere.
 func layersOfAnywhere(t testing.TB) string { t.Helper(); return testhost.LinuxBefore(t, 6, 15) }
-
-// Others change a file on the host after the kill. What they write stays, and the rest of the transaction has joined or
-// not, and of an undo is undone or not.
-func TestOthersWriteAfterATransactionIsKilled(t *testing.T) {
-	need(t, layersOfAnywhere(t))
-	s := newSandboxes(t)
-	bound := filepath.Join(t.TempDir(), "bound")
-	if err := os.Mkdir(bound, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	s.up("c", "--bind", bound+":/bound:rw", "--cwd", "/workspace")
-	theirs := filepath.Join(bound, "b")
-	begin := func() {
-		t.Helper()
-		if err := errors.Join(os.RemoveAll(bound+"/a"), os.RemoveAll(bound+"/c"), os.WriteFile(theirs, []byte("old\n"), 0o666)); err != nil {
-			t.Fatal(err)
-		}
-		s.sh("c", "cd /bound; rm -f b; for f in /workspace/a a b c; do echo old > $f; done")
-	}
-	look := func() string { t.Helper(); return s.sh("c", "cd /bound; cat /workspace/a a b c") }
-	change := []string{"exec", "--transaction", "c", "sh", "-c", "cd /bound; for f in /workspace/a a b c; do echo new > $f; done"}
-	for name, args := range map[string][]string{"transaction": change, "undo": {"undo", "c"}} {
-		var points, kills int
-		strike := func(n int) failpoint.Trace {
-			t.Helper()
-			begin()
-			if name == "undo" {
-				if got := run(t, s.command(change...)); got.code != 0 {
-					t.Fatalf("transaction: %+v", got)
-				}
-			}
-			trace, err := failpoint.Run(s.command(args...), n, patience)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return trace
-		}
-		points = len(strike(0).Points)
-		ends := map[string]int{}
-		for _, n := range someFailpoints(points, 25) {
-			trace := strike(n)
-			if trace.Killed {
-				kills++
-			}
-			if err := os.WriteFile(theirs, []byte("theirs\n"), 0o666); err != nil {
-				t.Fatal(err)
-			}
-			end := look()
-			if end != "old\nold\ntheirs\nold\n" && end != "new\nnew\ntheirs\nnew\n" {
-				t.Errorf("%s killed at %d of %d, %v: there is\n%s", name, n, points, trace.Points[len(trace.Points)-1], end)
-			}
-			ends[strings.Join(strings.Fields(end), " ")]++
-		}
-		t.Logf("%s: %d failpoints, %d kills, ends: %v", name, points, kills, ends)
-		if kills == 0 {
-			t.Errorf("%s: never killed", name)
-		}
-	}
-}

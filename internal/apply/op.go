@@ -47,21 +47,5 @@ func (o *op) isMade(e entry) bool {
 	return e.identity == o.Made
 }
 
-// isFound tells whether an entry of the tree is as the step has found it. It does not look into directories.
-func (o *op) isFound(t *tree, e entry) (bool, error) {
-	switch o.Kind {
-	case opEmpty:
-		old := o.Old
-		old.Ino = e.Ino // the directory can have come back as another one
-		return e.dir() && e.sameAs(old), nil
-	case opAttributes:
-		now, err := t.attributesAt(o.Path, e)
-		return err == nil && e.dir() && (o.Ino == 0 || e.Ino == o.Ino) && now.between(o.Was, o.Was), err
-	case opReplace, opDelete:
-		return !o.Any && e.sameAs(o.Old), nil
-	}
-	return false, nil
-}
-
 // makes tells whether the step brings a new entry.
 func (o *op) makes() bool { return o.Kind == opCreate || o.Kind == opReplace }

@@ -6,8 +6,6 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
@@ -20,9 +18,6 @@ type Recovery struct {
 	Stays []string
 	// Kept are the new paths of the host's own entries that could not go back.
 	Kept []string
-	// Restored has the stamps of the entries that are as an apply that was taken back had found them, by the
-	// apply's source. Their ctimes are new.
-	Restored map[string]map[string]layer.Stamp
 }
 
 // ErrForeign says that a journal is of another user. Only that user can end its apply.
@@ -118,29 +113,13 @@ func (all *Recovery) one(target *os.File, name string, tell func(string, map[str
 	all.Kept = append(all.Kept, r.kept...)
 	if r.restored { // err is the reason, and no error of the recovery
 		all.TakenBack = true
-		return all.addRestored(record, t)
+		return nil
 	}
 	if err != nil {
 		return err
 	}
 	all.Finished = true
 	return j.tellDone(record, t, tell)
-}
-
-func (all *Recovery) addRestored(r *record, t *tree) error {
-	if r.Source == "" {
-		return nil
-	}
-	t.forget()
-	stamps, err := r.restored(t)
-	if err != nil {
-		return err
-	}
-	if all.Restored == nil {
-		all.Restored = map[string]map[string]layer.Stamp{}
-	}
-	all.Restored[r.Source] = stamps
-	return nil
 }
 
 // tellDone calls tell with the stamps of an apply whose steps are all done, and removes the
@@ -201,29 +180,6 @@ func (r *record) stamps(t *tree) (map[string]layer.Stamp, error) {
 		})
 		if err != nil {
 			return nil, err
-		}
-	}
-	return stamps, nil
-}
-
-// restored returns the stamps of the entries that are as the steps had found them, by path.
-func (r *record) restored(t *tree) (map[string]layer.Stamp, error) {
-	stamps := map[string]layer.Stamp{}
-	for i := range r.Ops {
-		o := &r.Ops[i]
-		e, err := t.stat(o.Path)
-		same := false
-		if err == nil {
-			same, err = o.isFound(t, e)
-		}
-		if missing(err) || noDirectory(err) || errors.Is(err, unix.EACCES) {
-			continue // the entry is not known to be the same
-		}
-		if err != nil {
-			return nil, err
-		}
-		if same {
-			stamps[o.Path] = stampOf(e, 0)
 		}
 	}
 	return stamps, nil

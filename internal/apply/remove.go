@@ -51,7 +51,7 @@ func (p *Plan) dissolve(path string, e entry) error {
 	if err != nil {
 		return err
 	}
-	o := op{Kind: opEmpty, Path: path, Item: len(p.ops) + 1, Old: e.identity}
+	o := op{Kind: opEmpty, Path: path, Item: len(p.ops) + 1}
 	p.ops = append(p.ops, o)
 	p.items = append(p.items, item{
 		first: -1, op: int32(len(p.ops) - 1),

@@ -101,12 +101,11 @@ func (t *Transaction) Settle(ctx context.Context, r *spec.Result) error {
 		if err := v.keeper.resumeIn(ctx, w.record, t.store); err != nil {
 			return err
 		}
-		err := w.join(ctx)
-		r.Notes = append(r.Notes, w.notes...)
-		if err != nil {
+		if err := w.join(ctx); err != nil {
 			inPart = w.inPart
 			return err
 		}
+		r.Notes = append(r.Notes, w.notes...)
 		if err := v.keeper.trimUndo(t.store); err != nil {
 			r.Notes = append(r.Notes, "the oldest transaction could not be removed: "+err.Error())
 		}
@@ -159,7 +158,7 @@ func (w *work) join(ctx context.Context) error {
 	case errors.Is(err, apply.ErrUnfinished):
 		w.inPart = true
 	case err != nil:
-		back := w.takeBack(ctx)
+		back := w.takeBack(ctx, steps)
 		w.inPart = back != nil
 		err = errors.Join(err, back)
 	default:
@@ -169,28 +168,20 @@ func (w *work) join(ctx context.Context) error {
 	return err
 }
 
-// takeBack undoes the part of a join that was done before it failed, except the paths that others have changed since.
-func (w *work) takeBack(ctx context.Context) error {
+// takeBack undoes the part of a join that was done before it failed.
+func (w *work) takeBack(ctx context.Context, steps []*step) error {
 	if w.Done == 0 {
 		return nil
 	}
-	ctx = context.WithoutCancel(ctx)
-	begun, err := record.Settled(ctx)
+	begun, err := record.Settled(context.WithoutCancel(ctx))
 	if err != nil {
 		return err
 	}
-	w.State, w.Until, w.Done = txUndoing, w.Done, 0
-	w.Ours = append(w.Ours, span{From: w.Joined, To: begun})
-	steps, err := w.plan(ctx, "undo", apply.Options{Since: w.Joined})
-	defer closeSteps(steps)
-	if err != nil {
-		return err
-	}
-	w.Undoing = &span{From: begun, Paths: w.touched(steps)}
+	w.State, w.Until, w.Done, w.Undoing = txUndoing, w.Done, 0, &span{From: begun, Paths: w.touched(steps)}
 	if err := w.Write(w.dir); err != nil {
 		return err
 	}
-	if err := w.carryOut(ctx, steps); err != nil {
+	if err := w.finishUndo(ctx); err != nil {
 		return err
 	}
 	return w.tellOthers(ctx)
@@ -239,7 +230,7 @@ func (w *work) save(s *step) (times map[string]int64, err error) {
 	return plan.Save(undo)
 }
 
-// carryOut does the steps. Each is durable before it counts. If one fails, the others
+// carryOut does the steps. Each is durable before it is counted. If one fails, the others
 // stay done, and the next process goes on.
 func (w *work) carryOut(ctx context.Context, steps []*step) error {
 	for _, s := range steps {
@@ -247,22 +238,16 @@ func (w *work) carryOut(ctx context.Context, steps []*step) error {
 		if err == nil {
 			w.Done = s.place + 1
 			_ = w.note(s.place, report.Stamps) // if this fails, undo reports these files as conflicts
-			err = w.count(s)
+			err = s.plan.Close()               // nothing of it is left there, once it counts
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", w.Places[s.place].Path, err)
 		}
+		if err := w.Write(w.dir); err != nil {
+			return err
+		}
 	}
 	return nil
-}
-
-// count writes that a step is done, and removes the record of the step. One of both must be there always: without them
-// a resume would take the step for one that is not done.
-func (w *work) count(s *step) error {
-	if err := w.Write(w.dir); err != nil {
-		return errors.Join(err, s.plan.Leave())
-	}
-	return s.plan.Close()
 }
 
 // plan plans the apply of one layer of each place, from the first that is not done.
@@ -280,14 +265,6 @@ func (w *work) plan(ctx context.Context, name string, o apply.Options) (steps []
 	end := len(w.Places)
 	if w.Until > 0 {
 		end = w.Until
-	}
-	for i := range w.Done {
-		if w.Places[i].Same != "" {
-			continue
-		}
-		if _, _, err := w.recover(i, name, targets[i]); err != nil { // a killed process has left the record of a done step
-			return nil, fmt.Errorf("%s: %w", w.Places[i].Path, err)
-		}
 	}
 	for i := w.Done; i < end; i++ {
 		p := w.Places[i]
@@ -316,7 +293,7 @@ func (w *work) plan(ctx context.Context, name string, o apply.Options) (steps []
 			return steps, err
 		}
 	}
-	if len(conflicts) > 0 {
+	if len(conflicts) > 0 && !o.Overwrite {
 		return steps, &conflictError{conflicts}
 	}
 	return steps, nil
@@ -329,47 +306,35 @@ func (w *work) has(i int, name string) bool {
 	return unix.Fstatat(int(w.dir.Fd()), strconv.Itoa(i)+"/"+name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
-// recover ends the applies to a place that were killed. finished says that one of them has applied this layer, and that
-// all of it is done and counted. restored are the stamps of the files that such an apply has changed and given back.
-func (w *work) recover(i int, name string, to target) (finished bool, restored map[string]layer.Stamp, err error) {
+// step plans the work at one place. It takes over the target. It returns nil if a killed process has carried the work
+// out.
+func (w *work) step(i int, name string, to target, o apply.Options) (*step, error) {
+	host := w.Places[i].Host
 	recoverIn := apply.RecoverAndTell
-	if w.Places[i].Host == "" {
-		recoverIn = apply.RecoverView
+	if host == "" {
+		recoverIn, o.View = apply.RecoverView, true
 	}
+	o.Source = w.source(i)
+	finished := false
 	earlier, err := recoverIn(to.dir, func(source string, stamps map[string]layer.Stamp) error {
-		switch source {
-		case w.source(i, name):
-			finished = true
-			w.Done = max(w.Done, i+1)
-			_ = w.note(i, stamps) // as in carryOut
-			return w.Write(w.dir)
-		case w.source(i, "data"): // the join that is undone now
-			return nil
+		if source != o.Source {
+			return apply.ErrUntold
 		}
-		return apply.ErrUntold
+		finished = true
+		_ = w.note(i, stamps) // as in carryOut
+		return nil
 	})
 	if err == nil && len(earlier.Kept) > 0 {
 		err = fmt.Errorf("an earlier apply was killed and is taken back now; files that could not go back are kept as %q; try again", earlier.Kept)
 	}
-	return finished, earlier.Restored[w.source(i, name)], err
-}
-
-// step plans the work at one place. It takes over the target. It returns nil if a killed process has carried the work
-// out.
-func (w *work) step(i int, name string, to target, o apply.Options) (*step, error) {
-	finished, restored, err := w.recover(i, name, to)
 	if err != nil {
 		return nil, err
 	}
-	if name == "undo" {
-		_ = w.note(i, restored) // as in carryOut
-	}
 	if finished { // another plan would overwrite later changes of others
 		to.close()
-		return nil, nil
+		w.Done = i + 1
+		return nil, w.Write(w.dir)
 	}
-	host := w.Places[i].Host
-	o.Source, o.Stamps, o.View = w.source(i, name), restored, host == ""
 	dir, err := rootfs.OpenDir(w.dir, strconv.Itoa(i)+"/"+name)
 	if err != nil {
 		return nil, err
@@ -387,7 +352,9 @@ func (w *work) step(i int, name string, to target, o apply.Options) (*step, erro
 	}
 	plan, err := planOf(dir, to.dir, o)
 	if err == nil && name == "undo" && len(plan.Conflicts()) > 0 {
-		plan, err = w.planUndo(i, dir, to.dir, plan, o)
+		if o.Stamps, err = w.stamps(i, to.dir, plan.Conflicts()); err == nil {
+			plan, err = planOf(dir, to.dir, o)
+		}
 	}
 	if err != nil {
 		dir.Close()

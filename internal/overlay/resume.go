@@ -57,9 +57,7 @@ func (w *work) resume(ctx context.Context) error {
 	case w.State == txJoined, w.State == txRuns && w.Owner.Lives():
 		return nil
 	case w.State == TxJoins:
-		if joined, err := w.finishJoin(ctx); joined || err != nil {
-			return err
-		}
+		return w.finishJoin(ctx)
 	case w.State == txUndoing:
 		if err := w.finishUndo(ctx); err != nil {
 			return err
@@ -69,9 +67,10 @@ func (w *work) resume(ctx context.Context) error {
 	return w.keeper.DiscardIn(w.store, "tx/"+strconv.Itoa(w.number))
 }
 
-// finishUndo undoes the places that are not undone yet, except the paths that others have changed since.
+// finishUndo undoes the places that are not undone yet, also if others have changed them
+// since.
 func (w *work) finishUndo(ctx context.Context) error {
-	steps, err := w.plan(ctx, "undo", apply.Options{Since: w.Joined})
+	steps, err := w.plan(ctx, "undo", apply.Options{Since: w.Joined, Overwrite: true})
 	defer closeSteps(steps)
 	if err != nil {
 		return err
@@ -79,28 +78,16 @@ func (w *work) finishUndo(ctx context.Context) error {
 	return w.carryOut(ctx, steps)
 }
 
-// finishJoin joins the places that have not joined yet. If others have changed their files meanwhile, finishJoin
-// takes back the whole join, and returns false.
-func (w *work) finishJoin(ctx context.Context) (joined bool, err error) {
-	steps, err := w.plan(ctx, "data", apply.Options{Since: w.Since})
+func (w *work) finishJoin(ctx context.Context) error {
+	steps, err := w.plan(ctx, "data", apply.Options{Since: w.Since, Overwrite: true})
+	defer closeSteps(steps)
 	if err == nil {
 		err = w.carryOut(ctx, steps)
 	}
-	closeSteps(steps)
-	switch {
-	case isConflict(err):
-		return false, w.takeBack(ctx)
-	case err != nil:
-		return false, err
+	if err != nil {
+		return err
 	}
-	return true, w.joined(ctx)
-}
-
-// isConflict says that an apply has changed nothing, because others have changed the same paths.
-func isConflict(err error) bool {
-	_, planned := errors.AsType[*conflictError](err)
-	_, applied := errors.AsType[*apply.ConflictError](err)
-	return planned || applied && !errors.Is(err, apply.ErrUnfinished)
+	return w.joined(ctx)
 }
 
 // PartialIn are the places of transactions that have joined, or were undone, only in

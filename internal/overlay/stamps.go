@@ -33,13 +33,9 @@ const (
 	restoredName = "restored"
 )
 
-// source names the apply of a layer of a transaction to a place: of data, or of undo.
-func (w *work) source(place int, layer string) string {
-	of := ""
-	if layer == "undo" {
-		of = "undo of "
-	}
-	return of + fmt.Sprintf("place %d of transaction %d of %d in %d/%d", place, w.number, w.Since.UnixNano(), w.record.Init.Pid, w.record.Init.Start)
+// source names the applies of a transaction to a place.
+func (w *work) source(place int) string {
+	return fmt.Sprintf("place %d of transaction %d of %d in %d/%d", place, w.number, w.Since.UnixNano(), w.record.Init.Pid, w.record.Init.Start)
 }
 
 // keyOf names a file in a list of stamps. A directory of the host can be at two places.

@@ -16,8 +16,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
-	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
-	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Undo takes back the last n transactions that joined, the newest first. If others have
@@ -141,45 +139,6 @@ func (w *work) undo(ctx context.Context, o apply.Options) error {
 		err = errors.Join(err, w.Write(w.dir))
 	}
 	return err
-}
-
-// planUndo plans an undo again that has conflicts. Paths that only the runtime has changed are no conflicts. An undo
-// that has begun leaves the others out.
-func (w *work) planUndo(place int, dir, target *os.File, plan *apply.Plan, o apply.Options) (*apply.Plan, error) {
-	ours, err := w.stamps(place, target, plan.Conflicts())
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(ours, o.Stamps)
-	o.Stamps = ours
-	left := map[string]bool{}
-	o.Hold = func(c spec.Change) string { return leaves(left, c) }
-	for {
-		if plan, err = planOf(dir, target, o); err != nil || w.State != txUndoing {
-			return plan, err
-		}
-		before := len(left)
-		for _, c := range plan.Conflicts() {
-			left[c.Path] = true
-		}
-		if len(left) == before { // there are none, or it does not help to leave them out
-			for _, c := range plan.Held() {
-				w.notes = append(w.notes, fmt.Sprintf("%s/%s is not taken back: %s", w.Places[place].Path, c.Path, c.Reason))
-			}
-			return plan, nil
-		}
-	}
-}
-
-// leaves returns the reason to leave a change out. It is empty if the change affects none of the paths.
-func leaves(paths map[string]bool, c spec.Change) string {
-	removes := c.Kind == spec.Deleted || c.Opaque || c.Was != ""
-	for p := range paths {
-		if hostpaths.Within(c.Path, p) || removes && hostpaths.Within(p, c.Path) {
-			return "others have changed it"
-		}
-	}
-	return ""
 }
 
 // touched are the paths that steps change, and the directories above them.
