@@ -1,10 +1,7 @@
 package integration
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -139,90 +136,3 @@ func TestTransactionsKilledAtFailpoints(t *testing.T) {
 // layersOfAnywhere says that this kernel makes no overlay of mounts that are attached
 // nowhere.
 func layersOfAnywhere(t testing.TB) string { t.Helper(); return testhost.LinuxBefore(t, 6, 15) }
-
-// Others change files on the host after a kill. The transaction joins whole or not, and an undo is whole or not. What
-// others have written stays at its place, or gets a new name.
-func TestOthersWriteAfterATransactionIsKilled(t *testing.T) {
-	need(t, layersOfAnywhere(t))
-	s := newSandboxes(t)
-	binds := []string{t.TempDir(), t.TempDir()}
-	s.up("c", "--bind", binds[0]+":/first:rw", "--bind", binds[1]+":/zlast:rw", "--cwd", "/workspace")
-	write := func(text string) {
-		t.Helper()
-		for _, dir := range binds {
-			if err := errors.Join(os.WriteFile(dir+"/b", []byte(text), 0o666), os.Chmod(dir+"/b", 0o666)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	line := "for d in /first /workspace /zlast; do for f in a b c; do echo %s > $d/$f; done; done"
-	s.sh("c", fmt.Sprintf(line, "old"))
-	transact := func(text string) {
-		t.Helper()
-		if got := run(t, s.command("exec", "--transaction", "c", "sh", "-c", fmt.Sprintf(line, text))); got.code != 0 {
-			t.Fatalf("transaction: %+v", got)
-		}
-	}
-	for name, args := range map[string][]string{
-		"transaction": {"exec", "--transaction", "c", "sh", "-c", fmt.Sprintf(line, "new")}, "undo": {"undo", "c"},
-	} {
-		strike := func(n int) failpoint.Trace {
-			t.Helper()
-			write("old\n")
-			transact("old")
-			if name == "undo" {
-				transact("new")
-			}
-			trace, err := failpoint.Run(s.command(args...), n, patience)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return trace
-		}
-		points := len(strike(0).Points)
-		ends, kept, kills := map[string]int{}, 0, 0
-		for _, n := range someFailpoints(points, 25) {
-			trace := strike(n)
-			if trace.Killed {
-				kills++
-			}
-			write("theirs\n")
-			resumed := s.exec("--json", "c", "true")
-			end := s.sh("c", "cd /; cat first/[ac] workspace/? zlast/[ac] | sort -u")
-			at := fmt.Sprintf("%s killed at %d of %d, %v", name, n, points, trace.Points[len(trace.Points)-1])
-			if end != "old\n" && end != "new\n" {
-				t.Errorf("%s: there is %q", at, end)
-			}
-			for i, target := range []string{"/first", "/zlast"} {
-				aside, err := filepath.Glob(binds[i] + "/.sandbox-runtime-kept-*")
-				if err != nil {
-					t.Fatal(err)
-				}
-				is, theirs := content(t, binds[i]+"/b"), 0
-				for _, path := range aside {
-					switch content(t, path) { // a file that was given back before can be kept, too
-					case "theirs\n":
-						theirs++
-					case is:
-						t.Errorf("%s: %s is kept needlessly", at, path)
-					}
-					if !strings.Contains(resumed.stdout, target+"/"+filepath.Base(path)) {
-						t.Errorf("%s: %s is kept, said %+v", at, path, resumed)
-					}
-					if err := os.Remove(path); err != nil {
-						t.Fatal(err)
-					}
-				}
-				kept += theirs
-				if is == "theirs\n" && theirs != 0 || is != "theirs\n" && (theirs != 1 || is != end) {
-					t.Errorf("%s: %s/b is %q, and %d of %q have theirs", at, target, is, theirs, aside)
-				}
-			}
-			ends[end]++
-		}
-		t.Logf("%s: %d failpoints, %d kills, %d files kept, ends %q", name, points, kills, kept, fmt.Sprint(ends))
-		if len(ends) < 2 || kept == 0 || kills == 0 {
-			t.Errorf("%s: not all ends were seen", name)
-		}
-	}
-}

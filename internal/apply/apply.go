@@ -54,9 +54,6 @@ type Options struct {
 	Devices bool
 	// Overwrite also applies changes with conflicts.
 	Overwrite bool
-	// Keep gives another name to an entry that others have changed and that Overwrite replaces or removes: see
-	// [Report.Overwritten]. Attributes of directories are not kept.
-	Keep bool
 	// OverwriteOnly are the paths whose conflicts New leaves out. A change of the tree after New is a conflict there, too.
 	OverwriteOnly map[string]bool
 
@@ -127,9 +124,8 @@ type Plan struct {
 	// names; -1 where there is none yet.
 	firsts map[string]int32
 
-	journal     *journal   // of Commit
-	cleaned     chan error // of the removal after Commit
-	overwritten []string   // for the Report
+	journal *journal   // of Commit
+	cleaned chan error // of the removal after Commit
 }
 
 // New plans the apply of a stack's changes to a tree, and writes nothing. The

@@ -186,48 +186,13 @@ func (r *run) keep(o *op) error {
 	if o.Kind != opDelete && o.Kind != opReplace {
 		return nil // the staged entry is the sandbox's, or an empty directory
 	}
-	name, err := r.moveAside(o)
-	if err == nil && name != "" {
-		r.kept = append(r.kept, name)
-	}
-	return err
-}
-
-// keepOverwritten keeps the entries that all steps together have taken out of the tree though others have changed them.
-func (r *run) keepOverwritten() error {
-	for i := range r.ops {
-		o := &r.ops[i]
-		if o.Keep == keepNever {
-			continue
-		}
-		same, err := r.asPlanned(o)
-		if missing(err) { // there was no entry any more, or it is kept already
-			continue
-		}
-		if err != nil {
-			return at(o.Path, err)
-		}
-		if same && o.Keep == keepChanged {
-			continue
-		}
-		name, err := r.moveAside(o)
-		if err != nil {
-			return at(o.Path, err)
-		}
-		if name != "" {
-			r.overwritten = append(r.overwritten, name)
-		}
-	}
-	return nil
-}
-
-// moveAside gives the staged entry of a step a new name at the top of the tree. The name is empty if the entry has
-// been moved before.
-func (r *run) moveAside(o *op) (string, error) {
 	name := keptPrefix + strings.ToLower(rand.Text())
 	err := unix.Renameat2(r.staged.root, o.staged(), r.tree.root, name, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.ENOENT) { // kept already
-		return "", nil
+		return nil
 	}
-	return name, err
+	if err == nil {
+		r.kept = append(r.kept, name)
+	}
+	return err
 }

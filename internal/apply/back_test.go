@@ -1,10 +1,8 @@
 package apply
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -120,85 +118,4 @@ func TestCommitNamesWhatAnEarlierApplyKept(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
-}
-
-// An apply that overwrites changes of others can keep these files under new names, also if it was killed.
-func TestOverwrittenFilesOfTheHostAreKept(t *testing.T) {
-	for _, killed := range []bool{false, true} {
-		for _, live := range []bool{false, true} {
-			t.Run(fmt.Sprintf("killed %v, live overlay %v", killed, live), func(t *testing.T) { testOverwritten(t, killed, live) })
-		}
-	}
-}
-
-func testOverwritten(t *testing.T, killed, live bool) {
-	t.Helper()
-	b := newBox(t, "mkdir dir; for f in same changed late deleted dir/f; do echo old > $f; done")
-	if live {
-		b = b.transaction()
-	}
-	b.run("for f in same changed late made; do echo new > $f; done; rm -r deleted dir")
-	b.host("echo theirs > changed; echo theirs > deleted; echo theirs > dir/f; echo theirs > made")
-	p := b.plan(Options{Overwrite: true, Keep: true, Source: "box"})
-	b.host("echo late > late")
-	var kept []string
-	if killed {
-		kept = b.killedAndRecovered(p)
-	} else {
-		report, err := p.Commit(t.Context())
-		if err := errors.Join(err, p.Close()); err != nil {
-			t.Fatal(err)
-		}
-		kept = report.Overwritten
-	}
-	var contents []string
-	for _, name := range kept {
-		sh(t, b.tree, "[[ "+name+" == "+keptPrefix+"* ]]")
-		found, err := exec.Command("/bin/sh", "-c", `cd "$0" && find "$1" -type f -exec cat {} +`, b.tree, name).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		contents = append(contents, strings.Fields(string(found))...)
-	}
-	slices.Sort(contents)
-	if !slices.Equal(contents, []string{"late", "theirs", "theirs", "theirs", "theirs"}) {
-		t.Errorf("kept are %q with %q", kept, contents)
-	}
-	sh(t, b.tree, "rm -r "+strings.Join(kept, " "))
-	b.asMerged()
-}
-
-// killedAndRecovered ends a plan as a recovery does after a kill: the steps are done, and the first entry is kept.
-func (b *box) killedAndRecovered(p *Plan) []string {
-	t := b.t
-	t.Helper()
-	j, err := begin(p.target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.stage(t.Context(), j, map[string]layer.Stamp{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := j.write(&record{Version: recordVersion, Source: p.o.Source, Begun: time.Now().UnixNano(), Ops: p.ops}); err != nil {
-		t.Fatal(err)
-	}
-	r := &run{tree: p.tree, staged: newTree(j.dir), ops: p.ops}
-	err = r.forward()
-	for i := range r.ops {
-		if o := &r.ops[i]; err == nil && o.Keep == keepAlways && len(r.overwritten) == 0 {
-			var name string
-			name, err = r.moveAside(o)
-			r.overwritten = append(r.overwritten, name)
-		}
-	}
-	r.staged.forget()
-	r.tree.forget()
-	if err := errors.Join(err, j.dir.Close()); err != nil {
-		t.Fatal(err)
-	}
-	recovered, err := RecoverAndTell(openDir(t, b.tree), func(string, map[string]layer.Stamp) error { return nil })
-	if err != nil || !recovered.Finished || len(recovered.Kept) > 0 {
-		t.Fatalf("%+v, %v", recovered, err)
-	}
-	return slices.Concat(r.overwritten, recovered.Overwritten)
 }

@@ -42,7 +42,6 @@ func (p *Plan) Commit(ctx context.Context) (Report, error) {
 		go clean()
 	}
 	p.report(ctx, &report)
-	report.Overwritten = p.overwritten
 	p.items, p.ops = nil, nil // the plan has been carried out
 	return report, nil
 }
@@ -123,7 +122,6 @@ func (p *Plan) commit(ctx context.Context, j *journal, stamps map[string]layer.S
 	staged := newTree(j.dir)
 	defer staged.forget()
 	r, err := j.run(p.tree, staged, record)
-	p.overwritten = r.overwritten
 	if err != nil && !r.restored {
 		err = fmt.Errorf("%w: %w", ErrUnfinished, err)
 	}
@@ -142,9 +140,6 @@ func (j *journal) run(t, staged *tree, record *record) (*run, error) {
 	r := &run{tree: t, staged: staged, ops: record.Ops, begun: record.Begun}
 	if err := r.forward(); err != nil {
 		return r, j.takeBack(r, err)
-	}
-	if err := r.keepOverwritten(); err != nil {
-		return r, err
 	}
 	if err := unix.Syncfs(int(j.dir.Fd())); err != nil {
 		return r, fmt.Errorf("sync: %w", err)

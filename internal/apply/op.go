@@ -33,20 +33,9 @@ type op struct {
 	Tree string
 	// Any takes any present file.
 	Any bool
-	// Keep says when the replaced or deleted entry is kept in the tree.
-	Keep keeping
 	// New are attributes to set, Was those to restore.
 	New, Was *attributes
 }
-
-// A keeping says when an entry that a step takes out of the tree gets another name there.
-type keeping int
-
-const (
-	keepNever   keeping = iota
-	keepChanged         // if others have changed it since the plan
-	keepAlways          // others had changed it before
-)
 
 func (o *op) staged() string { return strconv.Itoa(o.Item) }
 

@@ -50,31 +50,8 @@ func (p *Plan) compile() error {
 		}
 	}
 	p.deferAttributes()
-	p.chooseKept()
 	p.findKin()
 	return p.places()
-}
-
-// chooseKept decides which entries are kept that the steps take out of the tree.
-func (p *Plan) chooseKept() {
-	if !p.o.Keep {
-		return
-	}
-	changed := map[string]bool{} // the paths of the conflicts, and all above them
-	for _, c := range p.conflicts {
-		for at := c.Path; at != "" && !changed[at]; at, _ = layer.Split(at) {
-			changed[at] = true
-		}
-	}
-	for i := range p.ops {
-		switch o := &p.ops[i]; {
-		case o.Kind != opReplace && o.Kind != opDelete:
-		case changed[o.Path]:
-			o.Keep = keepAlways
-		default:
-			o.Keep = keepChanged
-		}
-	}
 }
 
 // places notes which directories the steps are in.

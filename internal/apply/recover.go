@@ -18,8 +18,6 @@ type Recovery struct {
 	Stays []string
 	// Kept are the new paths of the host's own entries that could not go back.
 	Kept []string
-	// Overwritten are the new paths of entries that Options.Keep has kept.
-	Overwritten []string
 }
 
 // ErrForeign says that a journal is of another user. Only that user can end its apply.
@@ -113,7 +111,6 @@ func (all *Recovery) one(target *os.File, name string, tell func(string, map[str
 	r, err := j.run(t, staged, record)
 	all.Stays = append(all.Stays, r.stays...)
 	all.Kept = append(all.Kept, r.kept...)
-	all.Overwritten = append(all.Overwritten, r.overwritten...)
 	if r.restored { // err is the reason, and no error of the recovery
 		all.TakenBack = true
 		return nil

@@ -16,8 +16,6 @@ type Report struct {
 	// Stamps are of these paths as they are now, for the next plan. A path of
 	// Options.Stamps that is gone has a zero stamp.
 	Stamps map[string]layer.Stamp
-	// Overwritten are the new paths of entries that Options.Keep has kept.
-	Overwritten []string
 }
 
 // report completes the stamps: a rename has changed the ctime of each moved entry.

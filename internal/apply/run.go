@@ -22,8 +22,6 @@ type run struct {
 	stays []string
 	// kept are the paths of the host's entries that could not go back.
 	kept []string
-	// overwritten are the paths of kept entries after all steps were done.
-	overwritten []string
 	// restored says that all steps were undone.
 	restored bool
 }
@@ -113,9 +111,6 @@ func (r *run) create(o *op, dir int, name string) error {
 
 func (r *run) replace(o *op, dir int, name string) error {
 	staged, err := statAt(r.staged.root, o.staged())
-	if missing(err) && o.Keep != keepNever {
-		return nil // done before, and the replaced entry is kept
-	}
 	if err != nil {
 		return err
 	}
@@ -148,20 +143,22 @@ func (r *run) look(o *op) error {
 	if o.Any {
 		return nil
 	}
-	same, err := r.asPlanned(o)
-	if err == nil && !same {
-		err = changedNow(o.Path)
-	}
-	return err
-}
-
-// asPlanned tells whether the entry that a step took out of the tree is as the plan has found it.
-func (r *run) asPlanned(o *op) (bool, error) {
 	was, err := statAt(r.staged.root, o.staged())
-	if err != nil || !was.sameAs(o.Old) || !was.dir() {
-		return err == nil && was.sameAs(o.Old), err
+	if err != nil {
+		return err
 	}
-	r.staged.forget() // by this name it knows another one
-	digest, err := r.staged.digest(o.staged(), func(string, entry) error { return nil })
-	return digest == o.Tree, err
+	if !was.sameAs(o.Old) {
+		return changedNow(o.Path)
+	}
+	if was.dir() {
+		r.staged.forget() // by this name it knows another one
+		digest, err := r.staged.digest(o.staged(), func(string, entry) error { return nil })
+		if err != nil {
+			return err
+		}
+		if digest != o.Tree {
+			return changedNow(o.Path)
+		}
+	}
+	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -289,7 +288,7 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 	v := p.Live
 	r := spec.Result{
 		ID: v.ID, Exec: p.ID(), Isolation: p.Config.Config.Isolation(), Limits: p.Config.Limits,
-		Notes: slices.Concat(p.Config.Notes, v.takeResumed()), Duration: p.took(exit),
+		Notes: append([]string(nil), p.Config.Notes...), Duration: p.took(exit),
 	}
 	e := ending{
 		status: exit.Status, known: waitErr == nil, cancelled: cancelled,

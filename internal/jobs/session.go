@@ -55,9 +55,8 @@ type Session struct {
 	conn *agent.Conn
 	// connecting is held while a goroutine connects.
 	connecting *semaphore.Weighted
-	// tookOver says that TakeOver has succeeded. resumed are its notes, for the next Result.
+	// tookOver says that TakeOver has succeeded.
 	tookOver bool
-	resumed  []string
 	// running are the execs of this process that have not ended, by id. Detached execs are not
 	// among them, since one exec may have any number of handles.
 	running map[string]*Process
@@ -369,25 +368,13 @@ func (v *Session) TakeOver(ctx context.Context) error {
 		return nil
 	}
 	limitsHold, err := v.Lift.Resume()
-	notes, resumed := v.Overlay.Resume(ctx)
-	v.Mu.Lock()
-	v.resumed = append(v.resumed, notes...)
-	v.Mu.Unlock()
-	if err := errors.Join(swept, resumed, err); err != nil {
+	if err := errors.Join(swept, v.Overlay.Resume(ctx), err); err != nil {
 		return err
 	}
 	v.Mu.Lock()
 	v.tookOver = limitsHold // false: another process has lifted the limits, and the next command tries again
 	v.Mu.Unlock()
 	return errors.Join(v.resumeDeadlines(), v.Told.resume())
-}
-
-// takeResumed returns the notes of TakeOver, once.
-func (v *Session) takeResumed() (notes []string) {
-	v.Mu.Lock()
-	defer v.Mu.Unlock()
-	notes, v.resumed = v.resumed, nil
-	return notes
 }
 
 // clear kills all processes of a leaf, and removes the leaf.

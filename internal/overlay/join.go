@@ -98,17 +98,14 @@ func (t *Transaction) Settle(ctx context.Context, r *spec.Result) error {
 			return v.Why(ctx, &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
 		}
 		w := &work{keeper: v.keeper, record: v.Current(), store: t.store, number: t.number, dir: t.dir, Journal: t.Journal}
-		notes, err := v.keeper.resumeIn(ctx, w.record, t.store)
-		r.Notes = append(r.Notes, notes...)
-		if err != nil {
+		if err := v.keeper.resumeIn(ctx, w.record, t.store); err != nil {
 			return err
 		}
-		err = w.join(ctx)
-		r.Notes = append(r.Notes, w.notes...)
-		if err != nil {
+		if err := w.join(ctx); err != nil {
 			inPart = w.inPart
 			return err
 		}
+		r.Notes = append(r.Notes, w.notes...)
 		if err := v.keeper.trimUndo(t.store); err != nil {
 			r.Notes = append(r.Notes, "the oldest transaction could not be removed: "+err.Error())
 		}
@@ -240,7 +237,6 @@ func (w *work) carryOut(ctx context.Context, steps []*step) error {
 		report, err := s.plan.Commit(context.WithoutCancel(ctx))
 		if err == nil {
 			w.Done = s.place + 1
-			w.noteOverwritten(s.place, report.Overwritten)
 			_ = w.note(s.place, report.Stamps) // if this fails, undo reports these files as conflicts
 			err = s.plan.Close()               // nothing of it is left there, once it counts
 		}
@@ -252,14 +248,6 @@ func (w *work) carryOut(ctx context.Context, steps []*step) error {
 		}
 	}
 	return nil
-}
-
-// noteOverwritten names files of others that were overwritten and kept.
-func (w *work) noteOverwritten(place int, names []string) {
-	for _, name := range names {
-		w.notes = append(w.notes, fmt.Sprintf("others changed a file while a transaction was interrupted. The transaction has overwritten it. It is kept as %s/%s",
-			w.Places[place].Path, name))
-	}
 }
 
 // plan plans the apply of one layer of each place, from the first that is not done.
@@ -339,7 +327,6 @@ func (w *work) step(i int, name string, to target, o apply.Options) (*step, erro
 	if err == nil && len(earlier.Kept) > 0 {
 		err = fmt.Errorf("an earlier apply was killed and is taken back now; files that could not go back are kept as %q; try again", earlier.Kept)
 	}
-	w.noteOverwritten(i, earlier.Overwritten)
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ type Journal struct {
 type span struct {
 	From  time.Time `json:"from"`
 	To    time.Time `json:"to"`
-	Paths []string  `json:"paths,omitzero"` // empty is not nil
+	Paths []string  `json:"paths,omitempty"`
 }
 
 // has says whether the runtime has made a change of this path at this time.

@@ -11,40 +11,33 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
-// Resume finishes or takes back the transactions whose owners have ended. The notes name the files of others that
-// it has kept under new names.
-func (v *Files) Resume(ctx context.Context) (notes []string, err error) {
+// Resume finishes or takes back the transactions whose owners have ended.
+func (v *Files) Resume(ctx context.Context) error {
 	r := v.Current()
 	store, err := record.OpenStore(r.Init)
 	if errors.Is(err, os.ErrNotExist) { // it is ending
-		return nil, nil
+		return nil
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer store.Close()
 	if _, err := os.Lstat(StorePath(store, "tx")); errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+		return nil
 	}
-	err = inTurn(ctx, store, func() (err error) {
-		notes, err = v.keeper.resumeIn(ctx, r, store)
-		return err
-	})
-	return notes, err
+	return inTurn(ctx, store, func() error { return v.keeper.resumeIn(ctx, r, store) })
 }
 
-// resumeIn is Resume for a caller that holds the lock of the store's transactions.
-func (k *Keeper) resumeIn(ctx context.Context, r record.Record, store *os.File) (notes []string, err error) {
-	err = eachTransaction(store, func(number int, dir *os.File, j Journal) error {
+// resumeIn is resume for a caller that holds the lock of the store's transactions.
+func (k *Keeper) resumeIn(ctx context.Context, r record.Record, store *os.File) error {
+	err := eachTransaction(store, func(number int, dir *os.File, j Journal) error {
 		w := &work{keeper: k, record: r, store: store, number: number, dir: dir, Journal: j}
-		err := w.resume(ctx)
-		notes = append(notes, w.notes...)
-		return err
+		return w.resume(ctx)
 	})
 	if err != nil {
-		return notes, fmt.Errorf("transaction that a process has left half done: %w", err)
+		return fmt.Errorf("transaction that a process has left half done: %w", err)
 	}
-	return notes, k.discardDrafts(store)
+	return k.discardDrafts(store)
 }
 
 // discardDrafts removes the transactions that have come to no number.
@@ -75,9 +68,9 @@ func (w *work) resume(ctx context.Context) error {
 }
 
 // finishUndo undoes the places that are not undone yet, also if others have changed them
-// since. Files that others have changed get new names, so that the undo is whole and nothing is lost.
+// since.
 func (w *work) finishUndo(ctx context.Context) error {
-	steps, err := w.plan(ctx, "undo", apply.Options{Since: w.Joined, Overwrite: true, Keep: true})
+	steps, err := w.plan(ctx, "undo", apply.Options{Since: w.Joined, Overwrite: true})
 	defer closeSteps(steps)
 	if err != nil {
 		return err
@@ -85,9 +78,8 @@ func (w *work) finishUndo(ctx context.Context) error {
 	return w.carryOut(ctx, steps)
 }
 
-// finishJoin joins the places that have not joined yet. It treats changes of others like finishUndo.
 func (w *work) finishJoin(ctx context.Context) error {
-	steps, err := w.plan(ctx, "data", apply.Options{Since: w.Since, Overwrite: true, Keep: true})
+	steps, err := w.plan(ctx, "data", apply.Options{Since: w.Since, Overwrite: true})
 	defer closeSteps(steps)
 	if err == nil {
 		err = w.carryOut(ctx, steps)

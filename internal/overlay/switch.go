@@ -78,7 +78,7 @@ type switching struct {
 
 // noTransactions refuses to have the files below a transaction change.
 func (s *switching) noTransactions(ctx context.Context) error {
-	if _, err := s.files.keeper.resumeIn(ctx, s.record, s.store); err != nil { // a Resume before has told the notes
+	if err := s.files.keeper.resumeIn(ctx, s.record, s.store); err != nil {
 		return err
 	}
 	return eachTransaction(s.store, func(_ int, _ *os.File, j Journal) error {

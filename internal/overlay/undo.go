@@ -33,7 +33,7 @@ func (v *Files) Undo(ctx context.Context, n int) error {
 	}
 	defer store.Close()
 	return inTurn(ctx, store, func() error {
-		if _, err := v.keeper.resumeIn(ctx, r, store); err != nil { // a Resume before has told the notes
+		if err := v.keeper.resumeIn(ctx, r, store); err != nil {
 			return err
 		}
 		all, err := joinedIn(store)
