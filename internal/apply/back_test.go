@@ -119,3 +119,36 @@ func TestCommitNamesWhatAnEarlierApplyKept(t *testing.T) {
 		}
 	}
 }
+
+// A recovery does the steps again, also those that are done.
+func TestStepsThatAreDoneAgainChangeNothing(t *testing.T) {
+	for _, live := range []bool{false, true} {
+		t.Run(fmt.Sprintf("live overlay %v", live), func(t *testing.T) {
+			b := newBox(t, "mkdir empty full gone turned; for d in empty full gone turned; do echo old > $d/old; done; echo file > file")
+			if live {
+				b = b.transaction()
+			}
+			b.run("rm -r empty full gone turned file; mkdir empty full file; echo new > full/new; echo new > turned")
+			p := b.plan(Options{})
+			j, err := begin(p.target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.stage(t.Context(), j, map[string]layer.Stamp{}); err != nil {
+				t.Fatal(err)
+			}
+			r := &run{tree: p.tree, staged: newTree(j.dir), ops: p.ops}
+			for range 2 {
+				if err := r.forward(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.staged.forget()
+			r.tree.forget()
+			if err := j.discard(); err != nil {
+				t.Fatal(err)
+			}
+			b.asMerged()
+		})
+	}
+}

@@ -34,7 +34,11 @@ func changedNow(path string) error {
 // forward does all steps that have not been done.
 func (r *run) forward() error {
 	for i := range r.ops {
-		if err := r.do(&r.ops[i]); err != nil {
+		o := &r.ops[i]
+		if o.Kind == opEmpty && i+1 < len(r.ops) && r.ops[i+1].Path == o.Path && r.done(&r.ops[i+1]) {
+			continue // the directory that is there is the new one
+		}
+		if err := r.do(o); err != nil {
 			return err
 		}
 	}
