@@ -158,7 +158,12 @@ func (p *Process) Kill() error {
 	defer cancel()
 	p.killing.Lock()
 	defer p.killing.Unlock()
-	kill := func() error { return p.Leaf.Kill(ctx) }
+	kill := func() error {
+		if p.Inside != nil {
+			_ = p.Inside.Signal(unix.SIGKILL) // the command may not be in its leaf yet
+		}
+		return p.Leaf.Kill(ctx)
+	}
 	// A disk limit can delay the end of a killed command for minutes. If the sandbox is there for
 	// this command alone, lift its limits meanwhile. Other sandboxes keep their limits.
 	if p.Config.Tied && aloneIn(p.Live.Sandbox, p.Leaf) {
@@ -176,6 +181,7 @@ func (p *Process) Signal(sig syscall.Signal, tree bool) error {
 	}
 	switch {
 	case !tree:
+		p.awaitGroup()
 		return p.Inside.SignalGroup(sig)
 	case sig == unix.SIGKILL:
 		return p.Kill()
@@ -183,6 +189,14 @@ func (p *Process) Signal(sig syscall.Signal, tree bool) error {
 	p.killing.Lock()
 	defer p.killing.Unlock()
 	return p.Leaf.Signal(sig)
+}
+
+// awaitGroup waits until the command leads its process group. Before, the agent finds nobody to signal. If the wait takes
+// too long, the signal is sent nevertheless.
+func (p *Process) awaitGroup() {
+	ctx, cancel := context.WithTimeout(context.Background(), killTime)
+	defer cancel()
+	_ = p.awaitStart(ctx) // SignalGroup tells if the command was not started
 }
 
 // Wait waits for the end of the command, kills the processes that the command has left, and
