@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -33,14 +34,17 @@ func connect(ctx context.Context, cmd *cli.Command) (*sandboxes, error) {
 	if err != nil {
 		return nil, err
 	}
+	var m *sandboxes
 	if socket == "" {
-		return connectTo(ctx, commandline.LauncherDirs(cmd))
+		m, err = connectTo(ctx, commandline.LauncherDirs(cmd))
+	} else {
+		m = &sandboxes{}
+		m.Manager, err = sandbox.OpenManager(ctx, sandbox.ManagerConfig{Socket: socket})
 	}
-	m, err := sandbox.OpenManager(ctx, sandbox.ManagerConfig{Socket: socket})
 	if err != nil {
-		return nil, err
+		return nil, relay.CauseOf(ctx, err)
 	}
-	return &sandboxes{Manager: m}, nil
+	return m, nil
 }
 
 // connecting does the same as connect. It begins at once if the launcher listens: the answer of such a launcher takes

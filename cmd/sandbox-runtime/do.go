@@ -183,7 +183,7 @@ func do(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	defer context.AfterFunc(ctx, cancel)()
 	m, err := connected()
 	if err != nil {
-		return spec.Result{}, err
+		return spec.Result{}, relay.CauseOf(ctx, err)
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	image, err := takeImage(ctx, cmd, m.Manager, config)

@@ -218,7 +218,7 @@ func (l *Launcher) removeTraces(ctx context.Context, id string, state *statedir.
 		return err
 	}
 	if moved, err := l.find.moved(); err != nil || moved[id] != "" {
-		return errors.Join(err, &launch.SandboxError{ID: id, Err: fmt.Errorf("%w: sandbox %s was made with this name", launch.ErrExists, moved[id])})
+		return errors.Join(err, &launch.SandboxError{ID: id, Err: errMoved}) // the other name may be that of another user
 	}
 	if !left {
 		return nil
@@ -245,6 +245,9 @@ func (l *Launcher) unlessContainer(id string, taken error) error {
 	}
 	return &launch.SandboxError{ID: id, Err: taken}
 }
+
+// errMoved refuses the name that a sandbox had before its claim.
+var errMoved = fmt.Errorf("%w: it has another name now; choose a different name", launch.ErrExists)
 
 // errContainer refuses the name of a container.
 var errContainer = fmt.Errorf("%w, as a container", launch.ErrExists)
