@@ -534,3 +534,25 @@ func TestUnknownNamesOfASandboxAreSaid(t *testing.T) {
 		}
 	}
 }
+
+// A sandbox that cannot be looked at is not taken for an ended one, and replaced.
+func TestUpReplacesNoSandboxForWantOfDescriptors(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box", "--storage", "memory")
+	s.sh("box", "echo precious > file")
+	refused := 0
+	for n := 6; n <= 40; n++ {
+		up := s.command("up", "--storage", "memory", "box")
+		up.Path, up.Args = "/bin/sh", append([]string{"sh", "-c", `ulimit -n "$0"; exec "$@"`, fmt.Sprint(n)}, up.Args...)
+		got := run(t, up)
+		if got.code != 0 {
+			refused++
+		}
+		if file := s.sh("box", "cat file"); file != "precious\n" {
+			t.Fatalf("with %d descriptors: %+v, and the file is %q", n, got, file)
+		}
+	}
+	if refused == 0 || refused == 35 {
+		t.Errorf("%d of 35 refused", refused)
+	}
+}

@@ -126,6 +126,9 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 	if errors.Is(err, errReadOnly) {
 		return nil, nil, err
 	}
+	if wayOut(err) != "" { // this process or the host has too little to look at the sandbox
+		return nil, nil, explain(ctx, err)
+	}
 	return nil, state, nil // the sandbox is not healthy: the caller replaces it
 }
 
@@ -260,6 +263,16 @@ var exhausted = map[unix.Errno]string{
 	unix.ENOMEM: "memory is short: end something, or add memory",
 }
 
+// wayOut returns the way out of an error in [exhausted]. It is empty for other errors.
+func wayOut(err error) string {
+	for errno, way := range exhausted {
+		if errors.Is(err, errno) {
+			return way
+		}
+	}
+	return ""
+}
+
 // explain finds out whether the host lacks a required feature. Then its error names the feature
 // and the way to get it, which says more than the failed system call.
 func explain(ctx context.Context, err error) error {
@@ -270,10 +283,8 @@ func explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	for errno, way := range exhausted {
-		if errors.Is(err, errno) { // no feature can be examined then
-			return launch.Unavailable(fmt.Errorf("%s: %w", way, err))
-		}
+	if way := wayOut(err); way != "" { // no feature can be examined then
+		return launch.Unavailable(fmt.Errorf("%s: %w", way, err))
 	}
 	if missing := kernel.CheckRequired(); missing != nil {
 		return launch.Unavailable(fmt.Errorf("%w (%w)", missing, err))

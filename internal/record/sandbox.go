@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -112,10 +113,10 @@ func (v *Sandbox) Why(ctx context.Context, err error) error {
 func AgentGone(err error) bool { return errors.Is(err, agent.ErrGone) || errors.Is(err, os.ErrClosed) }
 
 // Present says that the record on disk is still of this sandbox, and not of another one with
-// the same id.
+// the same id. It is true also if the record can't be read, for example because too many files are open.
 func (v *Sandbox) Present() bool {
 	r, err := Read(v.Path())
-	return err == nil && r.Init == v.Init()
+	return err == nil && r.Init == v.Init() || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
 // Paused says whether the sandbox stands still.
