@@ -535,7 +535,7 @@ func TestUnknownNamesOfASandboxAreSaid(t *testing.T) {
 	}
 }
 
-// A sandbox that cannot be looked at is not taken for an ended one, and replaced.
+// up replaces a sandbox that has ended. Too few descriptors do not show that the sandbox has ended.
 func TestUpReplacesNoSandboxForWantOfDescriptors(t *testing.T) {
 	s := newSandboxes(t)
 	s.up("box", "--storage", "memory")

@@ -120,7 +120,7 @@ func TestCommitNamesWhatAnEarlierApplyKept(t *testing.T) {
 	}
 }
 
-// A recovery does the steps again, also those that are done.
+// A recovery does all steps again, also finished steps.
 func TestStepsThatAreDoneAgainChangeNothing(t *testing.T) {
 	for _, live := range []bool{false, true} {
 		t.Run(fmt.Sprintf("live overlay %v", live), func(t *testing.T) {

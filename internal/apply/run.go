@@ -36,7 +36,7 @@ func (r *run) forward() error {
 	for i := range r.ops {
 		o := &r.ops[i]
 		if o.Kind == opEmpty && i+1 < len(r.ops) && r.ops[i+1].Path == o.Path && r.done(&r.ops[i+1]) {
-			continue // the directory that is there is the new one
+			continue // the new directory has taken the place already
 		}
 		if err := r.do(o); err != nil {
 			return err

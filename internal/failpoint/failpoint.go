@@ -103,7 +103,7 @@ func (r *tracer) follow() error {
 	var failed error // the program is killed then, and its end is all that counts
 	for {
 		var status unix.WaitStatus
-		// Of the program's group only: this thread can have other children, which others wait for.
+		// The tracer waits only for the program's process group: other goroutines wait for the other children of this thread.
 		tid, err := unix.Wait4(-r.pid, &status, unix.WALL|unix.WNOTHREAD, nil)
 		switch {
 		case errors.Is(err, unix.EINTR):

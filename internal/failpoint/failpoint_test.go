@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Others start processes on any thread, also on one that traces later, and wait for them.
+// A goroutine can start a process on a thread that traces later. The goroutine can still wait for its process.
 func TestTheTracerLeavesOtherChildren(t *testing.T) {
 	var others sync.WaitGroup
 	for range 4 {

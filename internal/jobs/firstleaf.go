@@ -27,7 +27,8 @@ func (l *Sessions) MakeFirstLeaf(id string, r record.Record) (*FirstLeaf, error)
 	if err != nil {
 		return nil, errors.Join(err, group.Close())
 	}
-	// What is opened here need not be opened later. After an error the first command opens it, and has the error then.
+	// Later steps use the files that these calls open. If a call fails here, the later step opens its file itself, and
+	// returns the error.
 	_, _ = leaf.Usage()
 	state, _ := group.OpenState()
 	return &FirstLeaf{group, leaf, state}, nil

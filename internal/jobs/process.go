@@ -191,8 +191,8 @@ func (p *Process) Signal(sig syscall.Signal, tree bool) error {
 	return p.Leaf.Signal(sig)
 }
 
-// awaitGroup waits until the command leads its process group. Before, the agent finds nobody to signal. If the wait takes
-// too long, the signal is sent nevertheless.
+// awaitGroup waits until the command leads its process group, at most killTime. Until then the agent finds no process
+// for a signal to the group.
 func (p *Process) awaitGroup() {
 	ctx, cancel := context.WithTimeout(context.Background(), killTime)
 	defer cancel()

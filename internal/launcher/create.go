@@ -126,7 +126,7 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 	if errors.Is(err, errReadOnly) {
 		return nil, nil, err
 	}
-	if wayOut(err) != "" { // this process or the host has too little to look at the sandbox
+	if wayOut(err) != "" { // the sandbox could not be examined
 		return nil, nil, explain(ctx, err)
 	}
 	return nil, state, nil // the sandbox is not healthy: the caller replaces it
@@ -250,7 +250,7 @@ func (l *Launcher) unlessContainer(id string, taken error) error {
 }
 
 // errMoved refuses the name that a sandbox had before its claim.
-var errMoved = fmt.Errorf("%w: it has another name now; choose a different name", launch.ErrExists)
+var errMoved = fmt.Errorf("%w: the sandbox has another name now; choose a different name", launch.ErrExists)
 
 // errContainer refuses the name of a container.
 var errContainer = fmt.Errorf("%w, as a container", launch.ErrExists)

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// The command is not in its cgroup yet, and leads no process group.
+// Right after the start a command is not in its cgroup yet, and leads no process group.
 func TestASignalRightAfterTheStartEndsTheCommand(t *testing.T) {
 	sb := up(t, newTestLauncher(t), "", spec.Config{})
 	for name, end := range map[string]func(*jobs.Process, context.CancelFunc) error{

@@ -59,7 +59,7 @@ func (v *Sandbox) IsAt(now Version) bool {
 	return v.version == now
 }
 
-// TakeState takes the open freezer of the sandbox's cgroup. It can be nil. Nobody may use v yet.
+// TakeState takes the open freezer of the sandbox's cgroup, or nil. The caller must not share v before.
 func (v *Sandbox) TakeState(state *cgroups.State) { v.state = state }
 
 // CloseState closes the descriptor that tells whether the sandbox is paused. The next call
@@ -113,7 +113,7 @@ func (v *Sandbox) Why(ctx context.Context, err error) error {
 func AgentGone(err error) bool { return errors.Is(err, agent.ErrGone) || errors.Is(err, os.ErrClosed) }
 
 // Present says that the record on disk is still of this sandbox, and not of another one with
-// the same id. It is true also if the record can't be read, for example because too many files are open.
+// the same id. Present is also true if the record cannot be read, for example because too many files are open.
 func (v *Sandbox) Present() bool {
 	r, err := Read(v.Path())
 	return err == nil && r.Init == v.Init() || err != nil && !errors.Is(err, fs.ErrNotExist)

@@ -450,8 +450,8 @@ func TestTheLinkTeachesTheRouterNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer router.Close()
-		// The host can look for the router at any time, and tells its own address then.
-		const neighbours = "ip neigh | grep -v '^fe80::73:72ff:fe00:1 dev uplink lladdr 02:73:72:00:00:01 '"
+		// The host can send a neighbour solicitation at any time. The router then learns the host's own address.
+		neighbours := fmt.Sprintf("ip neigh | grep -v '^fe80::73:72ff:fe00:1 dev uplink lladdr %s '", outerMAC)
 		return netnstest.Shell(t, router, tables+neighbours) + "\n" + netnstest.Shell(t, a.host, tables+"ip neigh show nud permanent")
 	}
 	before := view()
