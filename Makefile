@@ -3,8 +3,9 @@
 # make test    everything that is checked: lint, unit and integration tests
 # make fuzz    each fuzz target for FUZZTIME, a part of make test
 # make test-docker29 all tests with Docker, with dockerd 29
+# make test-bats runc's own integration tests, with this runtime and with runc
 # make test-kubernetes pods of a kubelet, with this runtime and with runc
-# make test-packages programs of 60 Debian packages in sandboxes: installs the packages
+# make test-packages programs of 100 Debian packages in sandboxes: installs the packages
 # make test-projects real projects pass their tests in sandboxes, as on the host
 # make test-pool the tests of do and up, by a launcher with a pool and by one without
 # make test-vm the same on cgroup v2, in a virtual machine: integration/vm
@@ -18,14 +19,20 @@ TAGS := seccomp netgo osusergo urfave_cli_no_template
 # For packagers: make VERSION=1.2.3-1 COMMIT=...
 VERSION :=
 COMMIT := $(shell scripts/commit)
-STAMP = $(if $(VERSION),-X main.version=$(VERSION)) $(if $(COMMIT),-X main.stamped=$(COMMIT))
-LDFLAGS = -s -w $(STAMP) $(if $(wildcard $(shell pkg-config --variable=libdir libseccomp)/libseccomp.a),-linkmode external -extldflags -static)
+OCI := github.com/sandbox-runtime/sandbox-runtime/internal/oci
+STAMP = $(if $(VERSION),-X $(OCI).version=$(VERSION)) $(if $(COMMIT),-X $(OCI).stamped=$(COMMIT))
+STATIC = $(wildcard $(shell pkg-config --variable=libdir libseccomp)/libseccomp.a)
+LDFLAGS = -s -w $(STAMP) $(if $(STATIC),-linkmode external -extldflags "-static $(1)")
+# Two programs in one file, each at an address of its own: docs/adr/0001.
+JOINED = $(and $(STATIC),$(filter linux/amd64,$(shell $(GO) env GOOS)/$(shell $(GO) env GOARCH)))
+PROGRAM = $(GO) build -trimpath -tags '$(TAGS) $(2)' -ldflags '$(call LDFLAGS,$(1))'
+comma := ,
 TOOLS := $(CACHE)/bin
 GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
 GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0
 
 .DEFAULT_GOAL := build
-.PHONY: build run test test-packages test-pool tools modules unit alone raced fuzz integration kills storms engines outside others test-docker29 test-kubernetes test-projects vm test-vm bench lint clean deps programs
+.PHONY: build run test test-packages test-pool tools modules unit alone raced fuzz integration kills storms engines outside others test-docker29 test-bats test-kubernetes test-projects vm test-vm bench lint clean deps programs
 
 deps:
 	@scripts/need cc=gcc /usr/include/stdio.h=libc6-dev pkg-config=pkg-config pc:libseccomp=libseccomp-dev
@@ -35,7 +42,11 @@ programs:
 	@GO='$(GO)' scripts/programs update
 
 build: deps programs
-	$(GO) build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o bin/sandbox-runtime ./cmd/sandbox-runtime
+	$(call PROGRAM) -o $(if $(JOINED),bin/.parts/whole,bin/sandbox-runtime) ./cmd/sandbox-runtime
+ifneq ($(JOINED),)
+	$(call PROGRAM,-Wl$(comma)-Ttext-segment=0x20000000,oci_program) -o bin/.parts/oci ./cmd/sandbox-oci
+	scripts/join bin/.parts/oci bin/.parts/whole bin/sandbox-runtime
+endif
 
 run: build
 	@scripts/need /usr/bin/python3=python3
@@ -78,7 +89,7 @@ raced:
 FUZZ := internal/agent:FuzzParseEvent internal/agent:FuzzParseList internal/launch:FuzzReceive   \
 	internal/launcher/server:FuzzServer
 # Parsers of a few lines, which take less.
-FUZZ_SMALL := internal/patch:FuzzQuote internal/patch:FuzzTerminal internal/files:FuzzParseAnswer   \
+FUZZ_SMALL := internal/logfile:FuzzReadersSurviveAnyFile internal/patch:FuzzQuote internal/patch:FuzzTerminal internal/files:FuzzParseAnswer   \
 	internal/files:FuzzParseRequest spec:FuzzLookup internal/egress/rules:FuzzParse   \
 	internal/egress/answer:FuzzAnswer internal/egress/sniff:FuzzRead   \
 	internal/egress/sniff:FuzzRequestsToAProxy   \
@@ -101,7 +112,7 @@ integration: tools
 	integration/setup
 	@[ "$$(id -u)" != 0 ] || integration/setup-debian
 	@$(MAKE) -j5 kills storms engines outside others
-kills storms engines outside others test-docker29 test-kubernetes test-packages test-pool test-projects: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 60m
+kills storms engines outside others test-docker29 test-bats test-kubernetes test-packages test-pool test-projects: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 60m
 kills: build $(GOTESTSUM)
 	$(GOTEST) -run '$(KILLS)' ./integration
 storms: build $(GOTESTSUM)
@@ -111,7 +122,7 @@ engines: build $(GOTESTSUM)
 outside: build $(GOTESTSUM)
 	$(GOTEST) -run '$(OUTSIDE)' -skip '$(KILLS)|$(STORMS)|$(ENGINES)|Docker29|Kubernetes|TestProjects' ./integration
 others: build $(GOTESTSUM)
-	$(GOTEST) -skip '$(KILLS)|$(STORMS)|$(ENGINES)|$(OUTSIDE)|Docker29|Kubernetes|TestProjects' ./integration/...
+	$(GOTEST) -skip '$(KILLS)|$(STORMS)|$(ENGINES)|$(OUTSIDE)|Docker29|Kubernetes|TestProjects|TestBats' ./integration/...
 # dockerd 29 is built once: some 16 minutes of processor time.
 test-docker29: export SANDBOX_RUNTIME_INTEGRATION_DOCKER29 = all
 test-docker29: export SANDBOX_RUNTIME_INTEGRATION_ENGINES = all
@@ -121,7 +132,17 @@ test-docker29: build $(GOTESTSUM)
 	integration/setup-docker29
 	$(GOTEST) -run 'Docker' ./integration
 
-# The packages take 3 GB. What is installed already is tested by make test.
+# All files of tests, or those that BATS names: BATS=exec,kill
+BATS ?= all
+test-bats: export SANDBOX_RUNTIME_INTEGRATION_BATS = $(BATS)
+test-bats: export GOTESTSUM_FORMAT ?= standard-verbose
+test-bats: build $(GOTESTSUM)
+	@scripts/need jq=jq gawk=gawk
+	integration/setup
+	integration/setup-bats
+	$(GOTEST) -run 'TestBats' ./integration
+
+# The packages take 5 GB. What is installed already is tested by make test.
 PACKAGES = $(shell sed -n 's/^\([a-z][^|]*\)|.*/\1/p' integration/testdata/packages)
 test-packages: export SANDBOX_RUNTIME_INTEGRATION_PACKAGES = all
 test-packages: export GOTESTSUM_FORMAT ?= standard-verbose

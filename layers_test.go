@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,9 +20,10 @@ const module = "github.com/sandbox-runtime/sandbox-runtime"
 // package may import those of lower layers and those below its own path, as
 // seccomp/compile is below seccomp; see ARCHITECTURE.md.
 var layers = [][]string{
-	{"internal/descriptor", "internal/fsmount", "internal/process"},
-	{"internal/kernel", "internal/poller", "internal/store", "internal/testhost", "internal/watch", "internal/worker", "rootfs/hostpaths", "rootfs/userns", "images/name"},
-	{"rootfs/languages"},
+	{"internal/descriptor", "internal/fsmount", "internal/glob"},
+	{"internal/process"},
+	{"internal/kernel", "internal/logfile", "internal/poller", "internal/program", "internal/store", "internal/testhost", "internal/watch", "internal/worker", "rootfs/hostpaths", "rootfs/userns", "images/name"},
+	{"rootfs/languages", "rootfs/conffiles"},
 	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs", "netns", "netns/resolver", "netns/publisher", "internal/engine", "internal/files", "internal/egress/names", "internal/egress/sniff", "netns/special",
 		"images/index", "images/inflate"},
 	{"internal/layer", "internal/autorun", "internal/egress/rules", "netns/netnstest", "netns/sockets", "internal/egress/answer", "images/builder", "images/source"},
@@ -38,8 +40,8 @@ var layers = [][]string{
 	{"sandbox/launcher", "sandbox/tenant", "internal/configflags", "internal/copying", "internal/doctor", "internal/frontend", "internal/processes", "internal/relay", "internal/resourceflags"},
 	{"internal/review"},
 	{"internal/commandline"},
-	{"internal/completion", "internal/registration"},
-	{"cmd/sandbox-runtime", "cmd/sandbox-files", "examples/embed"},
+	{"internal/completion", "internal/oci", "internal/registration"},
+	{"cmd/sandbox-runtime", "cmd/sandbox-oci", "cmd/sandbox-files", "examples/embed"},
 }
 
 // onlyImporter of a foreign module tree.
@@ -51,14 +53,14 @@ var onlyImporter = map[string]string{
 // those that import only them.
 var needCgo = []string{"seccomp/compile", "internal/container", "internal/filtercache", "internal/handed", "internal/record", "internal/filewatch",
 	"internal/integrity", "internal/networks", "internal/throttle", "internal/trash", "internal/overlay", "internal/jobs", "internal/launcher", "internal/launcher/server",
-	"internal/doctor", "internal/frontend", "sandbox/launcher", "internal/commandline", "internal/completion", "internal/registration", "cmd/sandbox-runtime"}
+	"internal/doctor", "internal/frontend", "sandbox/launcher", "internal/commandline", "internal/completion", "internal/oci", "internal/registration", "cmd/sandbox-runtime", "cmd/sandbox-oci"}
 
 // outside are test suites and their tools, which import what they test.
 var outside = []string{"", "integration", "internal/failpoint"}
 
 type goPackage struct {
-	ImportPath, Doc string
-	Imports         []string
+	ImportPath, Doc, Dir string
+	Imports, GoFiles     []string
 }
 
 func (p goPackage) name() string {
@@ -67,7 +69,7 @@ func (p goPackage) name() string {
 
 func listPackages(t *testing.T) []goPackage {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-json=ImportPath,Doc,Imports", "-tags", "seccomp", "./...")
+	cmd := exec.Command("go", "list", "-json=ImportPath,Doc,Dir,Imports,GoFiles", "-tags", "seccomp", "./...")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -80,6 +82,12 @@ func listPackages(t *testing.T) []goPackage {
 			return all
 		} else if err != nil {
 			t.Fatal(err)
+		}
+		// go test remembers a result until a file changes that the test itself has looked at. go list is another process.
+		for _, file := range p.GoFiles {
+			if _, err := os.Stat(filepath.Join(p.Dir, file)); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if !isOutside(p.name()) {
 			all = append(all, p)

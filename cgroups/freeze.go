@@ -75,6 +75,15 @@ func (g *Group) freezer() (*Freezer, error) {
 	return freezerOfV2(dir), err
 }
 
+// Freeze freezes the group, as [Freezer.Freeze] does. [Group.Kill] also ends frozen processes.
+func (g *Group) Freeze(ctx context.Context) error {
+	f, err := g.freezer()
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Freeze(ctx), f.Close())
+}
+
 // Close closes the freezer. Frozen processes stay frozen.
 func (f *Freezer) Close() error { return f.dir.Close() }
 

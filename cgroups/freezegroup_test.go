@@ -2,16 +2,6 @@ package cgroups
 
 import "context"
 
-// Freeze freezes the group.
-func (g *Group) Freeze(ctx context.Context) error {
-	f, err := g.freezer()
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Freeze(ctx)
-}
-
 // Thaw thaws the group, and waits until it is thawed.
 func (g *Group) Thaw(ctx context.Context) error {
 	f, err := g.freezer()

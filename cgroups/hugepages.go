@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/glob"
 )
 
 // ForbidHugepages has the group at path, and all groups below it, get no huge pages:
@@ -54,7 +56,7 @@ func (h *Host) forbidHugepages(t tree, group string) error {
 			return err
 		}
 	}
-	files, err := filepath.Glob(t.path(group) + "/" + t.hugepageLimits())
+	files, err := glob.Find(t.path(group), t.hugepageLimits())
 	if err != nil {
 		return err
 	}

@@ -38,13 +38,59 @@ func (l *Leaf) populated() (bool, error) {
 			return false, err
 		}
 	}
+	return p.lists(l.name)
+}
+
+// lists says whether the kernel lists a process in a leaf.
+func (p place) lists(leaf string) (bool, error) {
+	var room [64]byte
+	if !p.tree.v2 && slices.Contains(p.tree.controllers, "pids") { // the list below can be a second old
+		tasks, err := p.read(leaf+"/pids.current", room[:])
+		if gone(err) || bytes.Equal(tasks, []byte("0\n")) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
 	file, full := "/cgroup.procs", "\n"
 	if p.tree.v2 {
 		file, full = "/cgroup.events", "populated 1\n"
 	}
 	// Opened each time: on v1 a list that is kept open shows its old content.
-	said, err := p.read(l.name+file, room[:])
+	said, err := p.read(leaf+file, room[:])
 	return bytes.Contains(said, []byte(full)), unlessGone(err)
+}
+
+// PopulatedLeaves lists the names of the group's leaves in which a process lives. It opens no leaf.
+func (g *Group) PopulatedLeaves() ([]string, error) {
+	h, err := g.opened()
+	if err != nil {
+		return nil, unlessGone(err)
+	}
+	p := h.places[0] // each leaf is there
+	dir, err := openBelow(p.dir, ".")
+	if err != nil {
+		return nil, unlessGone(err)
+	}
+	names, err := children(dir)
+	if err := errors.Join(err, dir.Close()); err != nil {
+		return nil, fmt.Errorf("list cgroup %s: %w", g.path, err)
+	}
+	var full []string
+	for _, name := range names {
+		if name == agentName {
+			continue
+		}
+		lives, err := p.lists(name)
+		if err != nil {
+			return nil, fmt.Errorf("look for processes in leaf %s of cgroup %s: %w", name, g.path, err)
+		}
+		if lives {
+			full = append(full, name)
+		}
+	}
+	return full, nil
 }
 
 // Pids lists the processes in the leaf, sorted; see [Group.Procs].

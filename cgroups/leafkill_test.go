@@ -269,3 +269,24 @@ func TestLeafDeleteOfABusyOneNamesTheProcesses(t *testing.T) {
 		})
 	}
 }
+
+func TestPopulatedLeavesAreThoseWithProcesses(t *testing.T) {
+	for name, host := range leafViews(t) {
+		t.Run(name, func(t *testing.T) {
+			g, _ := newBox(t, nil).divided(host)
+			newLeaf(t, g, "empty", LeafOptions{})
+			full := newLeaf(t, g, "full", LeafOptions{})
+			p := runIn(t, full, "echo")
+			if names, err := g.PopulatedLeaves(); err != nil || !slices.Equal(names, []string{"full"}) {
+				t.Errorf("got %q, %v", names, err)
+			}
+			if err := full.Kill(bounded(t)); err != nil || !p.killed() {
+				t.Fatal(err)
+			}
+			testhost.Eventually(t, "no leaf has processes", func() bool {
+				names, err := g.PopulatedLeaves()
+				return err == nil && len(names) == 0
+			})
+		})
+	}
+}

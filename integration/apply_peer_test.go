@@ -22,17 +22,18 @@ const (
 	stagePeer  = "peer"
 	peerSocket = "INTEGRATION_PEER_SOCKET"
 	peerTree   = "INTEGRATION_PEER_TREE"
+	peerScript = "INTEGRATION_PEER_SCRIPT"
 )
 
 func peerMain() int {
-	if err := reviewAsPeer(context.Background(), os.Getenv(peerSocket), os.Getenv(peerTree)); err != nil {
+	if err := reviewAsPeer(context.Background(), os.Getenv(peerSocket), os.Getenv(peerTree), os.Getenv(peerScript)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return 0
 }
 
-func reviewAsPeer(ctx context.Context, socket, tree string) (err error) {
+func reviewAsPeer(ctx context.Context, socket, tree, script string) (err error) {
 	m, err := sandbox.NewManager(sandbox.ManagerConfig{Socket: socket})
 	if err != nil {
 		return err
@@ -43,7 +44,7 @@ func reviewAsPeer(ctx context.Context, socket, tree string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
-	if r, err := box.Exec(ctx, sandbox.Command{Args: []string{"sh", "-euc", everyChange, tree}}); err != nil || !r.OK() {
+	if r, err := box.Exec(ctx, sandbox.Command{Args: []string{"sh", "-euc", script, tree}}); err != nil || !r.OK() {
 		return errors.Join(err, fmt.Errorf("%+v", r))
 	}
 	changes, err := box.Changes(ctx)
@@ -69,10 +70,12 @@ func reviewAsPeer(ctx context.Context, socket, tree string) (err error) {
 	return err
 }
 
-// The launcher reads for whoever may not, and whoever asks for it writes: with no
-// right but its own.
-func TestAnOrdinaryUserAppliesWithItsOwnRights(t *testing.T) {
-	s, home := newSandboxes(t), newHome(t)
+// newPeer returns the home of an ordinary user, and a function that has this user run a script in a sandbox
+// and apply the changes.
+func newPeer(t *testing.T) (home string, peer func(script string) result) {
+	t.Helper()
+	s := newSandboxes(t)
+	home = newHome(t)
 	dir := filepath.Dir(home)
 	for above := dir; strings.HasPrefix(above, os.TempDir()+"/"); above = filepath.Dir(above) {
 		if err := os.Chmod(above, 0o755); err != nil {
@@ -92,14 +95,32 @@ func TestAnOrdinaryUserAppliesWithItsOwnRights(t *testing.T) {
 	if out, err := exec.Command("cp", self, program).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	peer := func() result {
+	return home, func(script string) result {
 		cmd := exec.Command(program)
-		cmd.Env = append(os.Environ(), stageVariable+"="+stagePeer, peerSocket+"="+l.socket, peerTree+"="+home)
+		cmd.Env = append(os.Environ(), stageVariable+"="+stagePeer, peerSocket+"="+l.socket, peerTree+"="+home, peerScript+"="+script)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 4242, Gid: 4242}}
 		return run(t, cmd)
 	}
+}
+
+// The kernel shows this user no attribute of a renamed directory.
+func TestAnOrdinaryUserAppliesARename(t *testing.T) {
+	home, peer := newPeer(t)
+	got := peer(`cd "$0"; python3 -c 'import os; os.rename("src", "lib"); os.rename("old/sub", "lib/sub")'`)
+	if want := "created lib\ncreated lib/deep\ncreated lib/deep/file\ncreated lib/main.go\ncreated lib/sub\ncreated lib/sub/b\ndeleted old/sub\ndeleted src\n"; got != (result{0, want, ""}) {
+		t.Errorf("%+v", got)
+	}
+	if content(t, filepath.Join(home, "lib/deep/file")) != "deep\n" || exists(filepath.Join(home, "src")) {
+		t.Error("not applied")
+	}
+}
+
+// The launcher reads for whoever may not, and whoever asks for it writes: with no
+// right but its own.
+func TestAnOrdinaryUserAppliesWithItsOwnRights(t *testing.T) {
+	home, peer := newPeer(t)
 	before := snapshotOf(t, home)
-	got := peer()
+	got := peer(everyChange)
 	if got.code != 0 || strings.Count(got.stdout, "\n") != 17 || !strings.Contains(got.stdout, "modified old\n") {
 		t.Fatalf("%+v", got)
 	}
@@ -117,7 +138,7 @@ func TestAnOrdinaryUserAppliesWithItsOwnRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	before = snapshotOf(t, home)
-	got = peer()
+	got = peer(everyChange)
 	if now := snapshotOf(t, home); got.code == 0 || len(differing(before, now)) > 0 {
 		t.Errorf("%+v, and changed: %q", got, differing(before, now))
 	}

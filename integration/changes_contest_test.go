@@ -61,7 +61,7 @@ func newContest(t *testing.T, ground string, seed int, counts map[string]int) *c
 	if c.text = c.IntN(3) == 0; c.text {
 		flavour = append(flavour, "text")
 	}
-	c.wild = &wild{newSandboxes(t), t, []string{c.tree}, flavour}
+	c.wild = &wild{sandboxes: newSandboxes(t), t: t, dirs: []string{c.tree}, flavour: flavour}
 	outside := filepath.Join(ground, "outside")
 	c.host = &hostEditor{Rand: c.Rand, t: t, dir: c.tree, outside: outside, changed: newHostChanges()}
 	for i, dir := range []string{c.tree, outside} {

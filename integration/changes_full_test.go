@@ -71,7 +71,7 @@ func newFullContest(t *testing.T, ground string, seed int, counts map[string]int
 	tree, outside := filepath.Join(ground, "tree"), filepath.Join(ground, "outside")
 	r := rand.New(rand.NewPCG(uint64(seed), 2))
 	c.contest = &contest{
-		wild: &wild{box, t, []string{tree}, nil}, Rand: r, tree: tree, counts: counts, text: true, single: true,
+		wild: &wild{sandboxes: box, t: t, dirs: []string{tree}}, Rand: r, tree: tree, counts: counts, text: true, single: true,
 		host:  &hostEditor{Rand: r, t: t, dir: tree, outside: outside},
 		flags: []string{"--data", filepath.Join(c.disk, "data")},
 	}

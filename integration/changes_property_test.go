@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -83,6 +84,26 @@ func TestPatchesAreWhatTheSandboxSaw(t *testing.T) {
 	})
 }
 
+// A transaction joins what the same command writes without one, above what another has written before.
+func TestTransactionsJoinWhatTheyWrote(t *testing.T) {
+	need(t, layersOfAnywhere(t))
+	forSeeds(t, func(t *testing.T, ground string, seed int) {
+		var saw []map[string]string
+		for _, flags := range [][]string{nil, {"--transaction"}} {
+			dir := filepath.Join(ground, fmt.Sprint("of-", len(flags)))
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			w := newWild(t, dir, seed, "text", "single")
+			w.act(seed)
+			w.with = flags
+			w.act(seed + 1000)
+			saw = append(saw, w.saw(0))
+		}
+		layertest.Same(t, saw[1], saw[0])
+	})
+}
+
 // forSeeds runs a test with each seed. Each file system has its part of the seeds, and
 // all of them where the environment names the seeds. The test gets an empty directory on
 // the file system.
@@ -123,13 +144,15 @@ type wild struct {
 	t       *testing.T
 	dirs    []string
 	flavour []string
+	// with are flags of exec.
+	with []string
 }
 
 const wildOwner = 4242
 
 func newWild(t *testing.T, ground string, seed int, flavour ...string) *wild {
 	t.Helper()
-	w := &wild{newSandboxes(t), t, nil, flavour}
+	w := &wild{sandboxes: newSandboxes(t), t: t, flavour: flavour}
 	flags := []string{"--storage", []string{"memory", "disk"}[seed/2%2]}
 	before := flavour
 	if seed%2 == 1 {
@@ -163,7 +186,7 @@ func (w *wild) act(seed int) {
 func (w *wild) actTimes(seed, count int) (done int) {
 	w.t.Helper()
 	for i, dir := range w.dirs {
-		got := w.exec(append([]string{"box", "python3", "-c", monkey, dir, fmt.Sprint(2*seed + i + 7), fmt.Sprint(count)}, w.flavour...)...)
+		got := w.exec(append(append(slices.Clone(w.with), "box", "python3", "-c", monkey, dir, fmt.Sprint(2*seed+i+7), fmt.Sprint(count)), w.flavour...)...)
 		n, err := strconv.Atoi(strings.TrimSpace(got.stdout))
 		if got.code != 0 || err != nil {
 			w.t.Fatalf("%+v", got)

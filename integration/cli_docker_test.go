@@ -1,6 +1,10 @@
 package integration
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+)
 
 // dockerCases need the daemon: name service, health checks on time.
 var dockerCases = []cliCase{
@@ -28,5 +32,12 @@ var dockerCases = []cliCase{
 		eventually(c, "it is unhealthy", func() bool { return c.field(id, ".State.Health.Status") == "unhealthy" })
 		c.ok("kill", id)
 		c.status(id)
+	}},
+	{"rm -f ends it without its main thread", "docker", func(c cli) {
+		id := strings.TrimSpace(c.ok("run", "--detach", "--volume", testhost.Headless(c)+":/headless", "busybox", "/headless"))
+		c.says(id, "ready")
+		pid := c.hostPID(id)
+		wantStatus(c.T, c.removal(id), 0)
+		eventually(c, "its process has ended", func() bool { return processStat(pid) == "" })
 	}},
 }

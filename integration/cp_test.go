@@ -1,10 +1,12 @@
 package integration
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -194,5 +196,62 @@ func TestCpToAWorkspaceReplacesTheLinksThere(t *testing.T) {
 			t.Errorf("%s to a link: %+v", source, got)
 		}
 		s.sh("box", "rm victim")
+	}
+}
+
+// A copy that ends early leaves no part of the file in the sandbox, even after SIGKILL.
+func TestCpThatEndsEarlyLeavesNothing(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box", "--workspace", t.TempDir())
+	s.sh("box", "mkdir new; echo old > /workspace/old")
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
+		for _, target := range []string{"new/file", "/workspace/old", "/tmp/file"} {
+			cmd := s.command("cp", "-", "box:"+target)
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			// cp has sent all but the last two chunks when it reads the rest of the pipe.
+			if _, err := in.Write(bytes.Repeat([]byte("x"), 4<<20)); err != nil {
+				t.Error(err)
+			}
+			if err := cmd.Process.Signal(signal); err != nil {
+				t.Error(err)
+			}
+			if err := cmd.Wait(); err == nil {
+				t.Errorf("%s, %v: cp ended well", target, signal)
+			}
+			eventually(t, "nothing but the old file is left", func() bool {
+				return s.sh("box", "find new /workspace /tmp -type f") == "/workspace/old\n"
+			})
+		}
+	}
+	if got := s.sh("box", "cat /workspace/old"); got != "old\n" {
+		t.Errorf("the old file has %q", got)
+	}
+}
+
+// A sparse file of the host takes no more room in the sandbox than on the host.
+func TestCpKeepsHoles(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box")
+	path := filepath.Join(t.TempDir(), "disk")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	_, err = f.WriteAt([]byte("middle"), 40<<20)
+	if err := errors.Join(err, f.Truncate(100<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.cp("/", path, "box:disk"); got != (result{}) {
+		t.Fatalf("cp: %+v", got)
+	}
+	if got := s.sh("box", "stat -c %s disk; tail -c +41943041 disk | head -c 6; test $(stat -c %b disk) -le 64 || stat -c %b disk"); got != "104857600\nmiddle" {
+		t.Errorf("inside: %q", got)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/failpoint"
 )
 
 // fillExt4 takes the last block of a disk.
@@ -248,6 +250,73 @@ func checkArchive(t testing.TB, archive string, sizes map[string]int) {
 	if seen != len(sizes) {
 		t.Errorf("%d files of %d are in the archive", seen, len(sizes))
 	}
+}
+
+// writeMany is a command that writes files of 8 MiB together.
+func (s *lossyDisk) writeMany() []string {
+	return []string{"box", "sh", "-c", "for i in $(seq 400); do head -c 20k /dev/urandom > " + s.tree + "/many-$i; done"}
+}
+
+// turnReadOnly fills the disk until the file system of the sandbox takes no more writes. No command may look at the
+// sandbox meanwhile: the command would finish a transaction.
+func (s *lossyDisk) turnReadOnly(t *testing.T) {
+	t.Helper()
+	fillExt4(t, s.disk)
+	time.Sleep(7 * time.Second) // ext4 writes its journal every five seconds
+	emptyExt4(t, s.disk)
+}
+
+// checkCopiedOut copies a file out of a damaged sandbox.
+func (s *lossyDisk) checkCopiedOut(at string) {
+	s.t.Helper()
+	got := s.run("exec", "--timeout", "20s", "box", "cat", filepath.Join(s.tree, "early"))
+	checkUntrusted(s.t, at, got)
+	if got.code != 0 || got.stdout != "early\n" {
+		s.t.Errorf("%s: %s", at, answered(got))
+	}
+	got = s.run("changes", "box")
+	checkUntrusted(s.t, at, got)
+	if !strings.Contains(got.stdout, "/early") {
+		s.t.Errorf("%s: %s", at, answered(got))
+	}
+}
+
+// The disk fails during a transaction. Files can be copied out afterwards, also if the transaction was killed while it
+// joined the sandbox's files.
+func TestFilesAreCopiedOutAfterATransactionOnAFailedDisk(t *testing.T) {
+	s := newLossyDisk(t)
+	early := []string{"exec", "box", "sh", "-c", "echo early > " + s.tree + "/early; sync " + s.tree + "/early"}
+	transaction := append([]string{"--data", filepath.Join(s.disk, "data"), "exec", "--transaction"}, s.writeMany()...)
+	points := 0
+	for _, part := range []int{0, 60, 90} { // per cent of the failpoints
+		s.begin()
+		if got := s.run(early...); got.code != 0 {
+			t.Fatal(answered(got))
+		}
+		trace, err := failpoint.Run(s.command(transaction...), points*part/100, patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if part == 0 {
+			points = len(trace.Points)
+		} else {
+			s.turnReadOnly(t)
+			s.checkCopiedOut(fmt.Sprintf("killed at failpoint %d of %d", points*part/100, points))
+		}
+		s.end()
+	}
+	s.begin()
+	defer s.end()
+	if got := s.run(early...); got.code != 0 {
+		t.Fatal(answered(got))
+	}
+	fillExt4(t, s.disk)
+	got := s.run(transaction[2:]...)
+	if got.code == 0 {
+		t.Errorf("transaction: %s", answered(got))
+	}
+	emptyExt4(t, s.disk)
+	s.checkCopiedOut("a transaction on a full disk")
 }
 
 // down needs no room.

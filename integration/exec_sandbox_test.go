@@ -556,3 +556,71 @@ func TestExecOfAContainerRefusesFlagsOfSandboxes(t *testing.T) {
 		t.Errorf("ps --execs: %+v", got)
 	}
 }
+
+// A failure blames the missing network only if a process has looked for one meanwhile.
+func TestReasonsBlameTheNetworkOnEvidence(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box")
+	const blame = "; a connection or a lookup of a name failed, since the sandbox has no network (--network none)"
+	for _, c := range []struct {
+		script string
+		blames bool
+	}{
+		{"false", false},
+		{"grep -q x /dev/null", false},
+		{"test -f /nothing", false},
+		{"ls --wrong-flag", false},
+		{"exec 3<>/dev/tcp/127.0.0.1/9", false}, // a closed port of the sandbox itself
+		{"exec 3<>/dev/tcp/192.0.2.1/80", true},
+		{"exec 3<>/dev/tcp/2001:db8::1/80", true},
+		{"echo query > /dev/udp/192.0.2.1/53; exit 1", true},
+		{"getent hosts example.test", true},
+		{"getent hosts example.test; true", false}, // it succeeds
+		{"false", false},                           // the lookup before it was another command's
+	} {
+		got := s.result("exec", "box", "bash", "-c", c.script)
+		want := fmt.Sprintf("the command ended with exit code %d", got.ExitCode)
+		if c.blames {
+			want += blame
+		} else if got.ExitCode == 0 {
+			want = "the command succeeded"
+		}
+		if got.Reason != want {
+			t.Errorf("%s: %q, want %q", c.script, got.Reason, want)
+		}
+	}
+}
+
+// A command that fills the shared memory is told so, whatever its status. Later commands are not.
+func TestFilledSharedMemoryIsTold(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box", "--shm-size", "1m")
+	const full = "/dev/shm (1m) is full (raise it with --shm-size)"
+	got := s.result("exec", "box", "sh", "-c", "dd if=/dev/zero of=/dev/shm/f bs=64k count=32 2>/dev/null; true")
+	if len(got.Violations) != 1 || got.Violations[0].Detail != full || got.Reason != "the command succeeded; "+full {
+		t.Errorf("the command that fills it: %+v", got)
+	}
+	if got := s.result("exec", "box", "true"); len(got.Violations) != 0 || got.Reason != "the command succeeded" {
+		t.Errorf("a later command: %+v", got)
+	}
+}
+
+// A caller that starts a server with "&" learns why nobody answers.
+func TestReasonsNameTheProcessesThatWereLeft(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box")
+	const way = " (start a server as a command of its own, with exec --detach)"
+	const executed = "; until grep -q sleep /proc/$!/comm; do :; done" // before, the child has the name of the shell
+	for script, want := range map[string]string{
+		"sleep 1000 & :" + executed:              `the command succeeded; the processes that it had left running were killed: "sleep"` + way,
+		"sleep 1000 & :" + executed + "; exit 3": `the command ended with exit code 3; the processes that it had left running were killed: "sleep"` + way,
+		"for i in 1 2 3 4 5; do sleep 1000 & :" + executed + "; done": `the command succeeded; the processes that it had left running were killed: ` +
+			`"sleep", "sleep", "sleep" and others` + way,
+		"sleep 0 & wait": "the command succeeded",
+		"yes | head -1":  "the command succeeded",
+	} {
+		if got := s.result("exec", "box", "sh", "-c", script).Reason; got != want {
+			t.Errorf("%s: %q, want %q", script, got, want)
+		}
+	}
+}

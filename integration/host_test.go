@@ -39,6 +39,9 @@ func lasting(line string) bool {
 	case "file /run/criu.kdat": // what criu has found out about the kernel
 		return true
 	}
+	if strings.HasPrefix(line, "file /run/sandbox-runtime/@etc") { // copies of the host's files
+		return true
+	}
 	return strings.HasPrefix(line, "cgroup ") && filepath.Base(line) == "sandbox-runtime"
 }
 

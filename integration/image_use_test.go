@@ -132,7 +132,7 @@ func TestASandboxKeepsItsImage(t *testing.T) {
 	if info.Config.Image != "app" {
 		t.Errorf("%+v", info)
 	}
-	h.bad("in use by sandbox box;", "rm", "app")
+	h.bad("in use by sandbox box; first remove these with down or snapshot --remove, or run prune if", "rm", "app")
 	if got := h.run("exec", "box", "ls", "/bin/busybox"); got.stdout != "/bin/busybox\n" {
 		t.Errorf("%+v", got)
 	}

@@ -282,16 +282,22 @@ func TestSnapshotsOfWritableRootsInUse(t *testing.T) {
 	h := newWritableRoots(t)
 	h.writable("box")
 	t.Cleanup(func() { h.run("snapshot", "--remove", "snap") })
+	if got := h.run("cp", testhost.Headless(t), "box:/tmp/headless"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	const outlives = "/tmp/headless >/tmp/ready & echo $! >/tmp/pid; until grep -q ready /tmp/ready; do sleep 0.1; done; "
 	for script, words := range map[string]string{
-		"cd /srv; touch /tmp/here; exec sleep 1000":         "its directory in",
-		"exec 5</srv/old; touch /tmp/here; exec sleep 1000": "open",
+		"cd /srv; touch /tmp/here; exec sleep 1000":                               "its directory in",
+		"exec 5</srv/old; touch /tmp/here; exec sleep 1000":                       "open",
+		"cd /srv; " + outlives + "cd /; touch /tmp/here; exec sleep 1000":         "(headless) has its directory in",
+		"exec 5</srv/old; " + outlives + "exec 5<&-; touch /tmp/here; sleep 1000": "(headless) has /srv/old open",
 	} {
 		if got := h.run("exec", "--user", "0", "--detach", "box", "sh", "-c", script); got.code != 0 {
 			t.Fatalf("%+v", got)
 		}
 		testhost.Eventually(t, "the process is there", func() bool { return h.run("exec", "box", "ls", "/tmp/here").code == 0 })
 		wantFailure(t, h.run("snapshot", "box", "snap"), words)
-		h.in("box", "rm /tmp/here; busybox killall sleep; echo x >/srv/still")
+		h.in("box", "rm /tmp/here; busybox killall sleep; echo x >/srv/still; ! test -e /tmp/pid || kill -9 $(cat /tmp/pid); rm -f /tmp/pid /tmp/ready")
 	}
 	if got := h.run("exec", "--user", "0", "--detach", "box", "sh", "-c", "cd /; touch /tmp/here; until ls /srv/after >/tmp/seen; do sleep 0.1; done"); got.code != 0 {
 		t.Fatalf("%+v", got)

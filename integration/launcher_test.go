@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -21,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/logfile"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -161,7 +163,7 @@ func TestSandboxesOutliveTheirLauncher(t *testing.T) {
 		t.Errorf("the detached one: %+v, %v", result, err)
 	}
 	stdout, _ := again.Output()
-	if kept, err := io.ReadAll(io.NewSectionReader(stdout, 0, 100)); err != nil || string(kept) != "begun\n" {
+	if kept, err := io.ReadAll(io.NewSectionReader(stdout, logfile.Start, 100)); err != nil || string(kept) != "begun\n" {
 		t.Errorf("it has written %q, %v", kept, err)
 	}
 	if err := c.Remove(t.Context(), "box"); err != nil {
@@ -626,4 +628,23 @@ func images(t *testing.T) []string {
 		t.Error(err)
 	}
 	return slices.Collect(maps.Keys(all))
+}
+
+// A client of a launcher that a signal has stopped ends, and the error names the process.
+func TestAStoppedLauncherIsNamed(t *testing.T) {
+	s := newSandboxes(t)
+	socket := filepath.Join(t.TempDir(), "socket")
+	l := s.launcher(socket)
+	pid := l.cmd.Process.Pid
+	if err := l.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	got := run(t, exec.Command(binary(t), "list", "--socket", socket))
+	if err := l.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Error(err)
+	}
+	want := fmt.Sprintf("launcher %s is not available: its process %d is stopped; continue it with: kill -CONT %[2]d", socket, pid)
+	if got.code != 1 || !strings.Contains(got.stderr, want) {
+		t.Errorf("%+v, want %q", got, want)
+	}
 }

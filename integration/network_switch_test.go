@@ -93,7 +93,7 @@ func TestANetworkChangesWhileTheSandboxRuns(t *testing.T) {
 		t.Errorf("in the sandbox there are %q", files)
 	}
 	w.reaches(t, "none again", false)
-	if now := w.says(t, "network", "box"); !strings.Contains(now, "is none") {
+	if now := w.says(t, "network", "box"); !strings.HasPrefix(now, "network none") {
 		t.Error(now)
 	}
 	w.change(t, "box", "full")

@@ -74,47 +74,60 @@ func (s *sandboxes) failLauncher(t *testing.T, n int, use func(*sandbox.Manager)
 // lookAround prints what a request of the test changes in a sandbox.
 const lookAround = "ls /workspace /srv/data 2>/dev/null; echo $COLOUR $(grep -c : /proc/net/dev) $(ulimit -n)"
 
-// abortedClaim makes a sandbox from a request, whole or not at all, and then others.
+// abortedClaim makes a sandbox from a request, whole or not at all, and then others. One step of the launcher fails
+// meanwhile. It can be a step of any of these calls, so a call that has failed is made once more.
 func abortedClaim(ctx context.Context, m *sandbox.Manager, request sandbox.Config) error {
-	look := func(sb *sandbox.Sandbox) (string, error) {
-		r, err := sb.Run(ctx, lookAround)
-		return string(r.Stdout), err
-	}
-	if readyBlank(ctx, m) != nil { // the step that fails can be one of the answer
-		if err := readyBlank(ctx, m); err != nil {
-			return err
+	twice := func(call func() error) error {
+		if call() == nil {
+			return nil
 		}
+		return call()
+	}
+	ready := func() error { return twice(func() error { return readyBlank(ctx, m) }) }
+	look := func(box *sandbox.Sandbox) (got string, err error) {
+		err = twice(func() error {
+			r, err := box.Run(ctx, lookAround)
+			got = string(r.Stdout)
+			return err
+		})
+		return got, err
+	}
+	remove := func(box *sandbox.Sandbox) error {
+		if box.Close() == nil {
+			return nil
+		}
+		return m.Remove(ctx, "box")
+	}
+
+	if err := ready(); err != nil {
+		return err
 	}
 	box, err := m.Create(ctx, request, sandbox.Named("box"))
 	if err == nil {
-		got, err := look(box)
-		if err != nil { // the step that fails is one of the command
-			got, err = look(box)
-		}
-		if err != nil || got != "/srv/data:\nmine\n\n/workspace:\nmine\nmine 2 77\n" {
+		if got, err := look(box); err != nil || got != "/srv/data:\nmine\n\n/workspace:\nmine\nmine 2 77\n" {
 			return fmt.Errorf("the sandbox has %q, %w", got, err)
 		}
-		if err := box.Close(); err != nil {
-			err = m.Remove(ctx, "box")
-			if err != nil {
-				return fmt.Errorf("remove it again: %w", err)
-			}
+		if err := remove(box); err != nil {
+			return fmt.Errorf("remove it again: %w", err)
 		}
 	}
 	for i := range 2 {
-		if err := readyBlank(ctx, m); err != nil {
-			return err
+		if err := ready(); err != nil {
+			return fmt.Errorf("later blank %d: %w", i, err)
 		}
-		later, err := m.Create(ctx, sandbox.Config{Storage: sandbox.StorageMemory}, sandbox.Named("box"))
-		if err != nil {
+		var later *sandbox.Sandbox
+		if err := twice(func() (err error) {
+			later, err = m.Create(ctx, sandbox.Config{Storage: sandbox.StorageMemory}, sandbox.Named("box"))
+			return err
+		}); err != nil {
 			return fmt.Errorf("later sandbox %d: %w", i, err)
 		}
 		got, err := look(later)
 		if err != nil || strings.Contains(got, "mine") || strings.Contains(got, " 2 ") || strings.Contains(got, "77") {
 			return fmt.Errorf("later sandbox %d has %q, %w", i, got, err)
 		}
-		if err := later.Close(); err != nil {
-			return err
+		if err := remove(later); err != nil {
+			return fmt.Errorf("remove later sandbox %d: %w", i, err)
 		}
 	}
 	return nil

@@ -35,7 +35,7 @@ func newSandboxes(t *testing.T) *sandboxes {
 
 // state lists what the state root holds of sandboxes: all that lies deeper
 // than the folders it always has, and the ranges of ids that are its. The processes of the proxied network
-// live longer than its sandboxes, and have files of their own.
+// live longer than its sandboxes, and have files of their own. So do the copies in @etc.
 func (s *sandboxes) state() []string { return s.settled(s.stateNow) }
 
 func (s *sandboxes) stateNow() []string {
@@ -175,10 +175,12 @@ type outcome struct {
 	StdoutBase64    []byte      `json:"stdout_base64"`
 	Stderr          string      `json:"stderr"`
 	StdoutTruncated bool        `json:"stdout_truncated"`
+	StdoutOmitted   int64       `json:"stdout_omitted_bytes"`
 	DurationMS      float64     `json:"duration_ms"`
 	CPUMS           float64     `json:"cpu_ms"`
 	PeakMemoryBytes uint64      `json:"peak_memory_bytes"`
 	Violations      []violation `json:"violations"`
+	Notes           []string    `json:"notes"`
 	Isolation       string      `json:"isolation"`
 	Limits          struct{ Memory, CPU, Pids, Disk, IO string }
 	Files           *struct {

@@ -272,7 +272,10 @@ func TestFullDiskUnderSandboxes(t *testing.T) {
 // removeLasting removes what a state root and a data directory keep.
 func removeLasting(t *testing.T, dir string) {
 	t.Helper()
-	for _, pattern := range []string{"@sandboxes", "seccomp/*", "seccomp", "ids/*", "ids", "stores/*", "stores"} {
+	if err := os.RemoveAll(filepath.Join(dir, "@etc")); err != nil {
+		t.Error(err)
+	}
+	for _, pattern := range []string{"@sandboxes", "packages/*", "packages", "seccomp/*", "seccomp", "ids/*", "ids", "stores/*", "stores"} {
 		found, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {
 			t.Fatal(err)

@@ -200,7 +200,10 @@ func (s *storm) fillsUp(args []string) (refused bool) {
 	case got.code != 0 && !strings.Contains(got.stderr, "no space left on device"):
 		s.t.Errorf("%q: %s", args, answered(got))
 	}
-	os.Remove(filepath.Join(s.oci.root, "@sandboxes")) // which a state root keeps, empty
+	os.Remove(filepath.Join(s.oci.root, "@sandboxes"))                      // which a state root keeps, empty
+	if err := os.RemoveAll(filepath.Join(s.oci.root, "@etc")); err != nil { // copies of the host's files, which it keeps
+		s.t.Error(err)
+	}
 	if left := s.remains(before); left != "" {
 		s.t.Errorf("%q: %s; left behind:\n%s", args, answered(got), left)
 	}

@@ -307,7 +307,7 @@ func TestRootNamesASocket(t *testing.T) {
 	if got := root(append([]string{"--socket", l.socket, "down"}, kept...)...); got.code != 0 || len(kept) != 2 {
 		t.Errorf("down %q: %+v", kept, got)
 	}
-	for _, name := range []string{"create", "run", "start", "kill", "events", "prune", "doctor", "register", "checkpoint", "restore", "spec", "features"} {
+	for _, name := range []string{"create", "run", "start", "kill", "events", "prune", "register", "checkpoint", "restore", "spec", "features"} {
 		if got := root("--socket", l.socket, name, "box"); got.code == 0 || !strings.Contains(got.stderr, "--socket is not for "+name) {
 			t.Errorf("%s: %+v", name, got)
 		}

@@ -274,3 +274,36 @@ func TestSandboxesSurviveTheCallersOfTheirLauncher(t *testing.T) {
 	c.gone()
 	interrupt(t, launcher.running)
 }
+
+// A sandbox whose removal was killed before PID 1 is stopped for every command, and each error names the way out.
+func TestASandboxWithAKilledDownIsStopped(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box")
+	cmd := s.command("down", "box")
+	cmd.Args = append([]string{"strace", "-f", "-o", "/dev/null", "-e", "trace=pidfd_send_signal", "-e", "inject=pidfd_send_signal:signal=KILL:when=1", cmd.Path},
+		cmd.Args[1:]...)
+	var err error
+	if cmd.Path, err = exec.LookPath("strace"); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, cmd); got.code != 128+9 {
+		t.Fatalf("down was not killed: %+v", got)
+	}
+	var listed []struct{ ID, Status string }
+	decode(t, s.oci("list", "--format", "json").stdout, &listed)
+	if len(listed) != 1 || listed[0].Status != "stopped" {
+		t.Errorf("list: %+v", listed)
+	}
+	for _, args := range []string{"exec box true", "stats box", "changes box", "cp box:/etc/hostname -"} {
+		got := run(t, s.command(strings.Fields(args)...))
+		if got.code == 0 || !strings.HasSuffix(got.stderr, "is not running: its removal has begun; run down again\n") {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+	if got := run(t, s.command("down", "box")); got.code != 0 {
+		t.Errorf("down again: %+v", got)
+	}
+	if left := s.state(); len(left) != 0 {
+		t.Errorf("left: %q", left)
+	}
+}

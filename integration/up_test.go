@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -110,6 +111,37 @@ func TestDownLeavesNothing(t *testing.T) {
 	}
 }
 
+// A mount keeps the directory that had the path at its begin: writes to a replaced workspace would go astray.
+func TestUpNamesReplacedPathsOfTheHost(t *testing.T) {
+	s := newSandboxes(t)
+	dir := t.TempDir()
+	const note = "%s/%s: the host has moved, replaced or deleted this file or directory since the sandbox began; " +
+		"the sandbox keeps the old one at %s; to use the present one, remove the sandbox with down and make it again\n"
+	const said = "box is up already\n"
+	flags := []string{"--workspace", dir + "/work", "--overlay", dir + "/tree", "--bind", dir + "/data:/data:rw", "--bind", dir + "/key:/key",
+		"--bind", dir + "/other:/other"}
+	script := func(script string) {
+		t.Helper()
+		cmd := exec.Command("sh", "-ec", script)
+		cmd.Dir = dir
+		if got := run(t, cmd); got != (result{}) {
+			t.Fatalf("%s: %+v", script, got)
+		}
+	}
+	script("mkdir work tree data other; echo 1 > key")
+	s.up("box", flags...)
+	upAgain := func() result { return run(t, s.command(append(append([]string{"up"}, flags...), "box")...)) }
+	if got, want := upAgain(), (result{0, "box\n", said}); got != want {
+		t.Errorf("as before: %+v, want %+v", got, want)
+	}
+	script("mv work away; mkdir work; mv tree gone; mkdir tree; mv data moved; mkdir data; echo 2 > new; mv new key; touch other/file")
+	want := result{0, "box\n", said + fmt.Sprintf(note, dir, "tree", dir+"/tree") + fmt.Sprintf(note, dir, "work", "/workspace") +
+		fmt.Sprintf(note, dir, "data", "/data") + fmt.Sprintf(note, dir, "key", "/key")}
+	if got := upAgain(); got != want {
+		t.Errorf("replaced: %+v, want %+v", got, want)
+	}
+}
+
 func TestUpReusesWhatIsUp(t *testing.T) {
 	s := newSandboxes(t)
 	s.up("box", "--memory", "200m")
@@ -205,7 +237,7 @@ func TestUpdateChangesASandboxsLimits(t *testing.T) {
 		t.Errorf("the sandbox says it has %v", l)
 	}
 	got := run(t, s.command("update", "--memory", "1k", "box"))
-	if got.code != 1 || !strings.Contains(got.stderr, "limits.memory: 1k") {
+	if got.code != 1 || !strings.Contains(got.stderr, "--memory: 1k") {
 		t.Errorf("too little: %+v", got)
 	}
 }

@@ -113,7 +113,11 @@ func TestPsOfASandboxThatHidesItsUsers(t *testing.T) {
 	s := newSandboxes(t)
 	s.up("box")
 	s.detached("box", "while :; do kill -STOP -1; done")
-	if got := s.oci("ps", "box").stdout; !strings.Contains(got, "\n1000 ") {
-		t.Errorf("the command has no line, or a name: %s", got)
-	}
+	eventually(t, "a number in place of a name", func() bool { // the program can be faster
+		got := s.oci("ps", "box").stdout
+		if !strings.Contains(got, "kill -STOP") {
+			t.Fatalf("the command has no line: %s", got)
+		}
+		return strings.Contains(got, "\n1000 ")
+	})
 }

@@ -55,11 +55,12 @@ func TestTarballIsStampedWithItsCommit(t *testing.T) {
 		t.Logf("%s", said)
 		t.Skip("the checkout has no history") // it is a tarball itself
 	}
-	if got := run(t, exec.Command("make", "-s", "-n", "-C", dir, "build")); !strings.Contains(got.stdout, "-X main.stamped="+want) {
+	const oci = "github.com/sandbox-runtime/sandbox-runtime/internal/oci"
+	if got := run(t, exec.Command("make", "-s", "-n", "-C", dir, "build")); !strings.Contains(got.stdout, "-X "+oci+".stamped="+want) {
 		t.Errorf("the build has not %s: %+v", want, got)
 	}
 	got := run(t, exec.Command("make", "-s", "-n", "-C", dir, "build", "VERSION=1.2.3-4", "COMMIT=packager"))
-	if !strings.Contains(got.stdout, "-X main.version=1.2.3-4 -X main.stamped=packager") {
+	if !strings.Contains(got.stdout, "-X "+oci+".version=1.2.3-4 -X "+oci+".stamped=packager") {
 		t.Errorf("the packager's values are not in the build: %+v", got)
 	}
 }

@@ -1,6 +1,7 @@
 package rootfs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -49,7 +50,7 @@ func (p *plan) hostnamePlaces() map[string]string {
 	places := map[string]string{}
 	for name := range hostnameFiles("any") {
 		if p.imageFiles == nil {
-			places[name] = path.Join("root/etc", name)
+			places[name] = path.Join(cmp.Or(p.etc, "root/etc"), name)
 		} else if n := p.imageFiles[name]; n != nil {
 			places[name] = n.made
 		}
@@ -60,7 +61,7 @@ func (p *plan) hostnamePlaces() map[string]string {
 // places is a copy of a tree with only that which [addition.find] needs. A tree itself has the content
 // of its files, and a pool keeps many.
 func (n *node) places() *node {
-	c := &node{kind: n.kind, covered: n.covered}
+	c := &node{kind: n.kind, covered: n.covered, merged: n.under != nil}
 	if n.kind == areaNode {
 		c.text = n.text
 	}
@@ -148,6 +149,9 @@ func (s *Shown) Open(cfg Config, uids, gids []specs.LinuxIDMapping) (_ *Addition
 		return nil, err
 	}
 	for _, t := range named {
+		if t.src.overlay != nil && t.src.real != t.target {
+			return nil, fmt.Errorf("%s can need a second place, %s: %w", t.target, t.src.real, ErrNotAddable)
+		}
 		if err := a.place(p, t); err != nil {
 			return nil, err
 		}
@@ -201,7 +205,7 @@ func (a *Additions) place(p *plan, t target) error {
 func (a *addition) find(root *node) bool {
 	n, names := root, split(a.target)
 	for i, name := range names {
-		if n.covered || n.kind != dirNode && n.kind != areaNode {
+		if n.covered || n.merged || n.kind != dirNode && n.kind != areaNode {
 			return false
 		}
 		if n.kind == areaNode {
@@ -320,7 +324,7 @@ func (a *addition) makePoint(b *builder) error {
 	return nil
 }
 
-// overlay mounts an overlay over the tree.
+// overlay mounts an overlay over the tree. Nothing else is mounted below it.
 func (a *addition) overlay(b *builder, tree *os.File) (*os.File, error) {
 	dir, err := makeBelow(b.store, "layer/"+strconv.Itoa(a.src.overlay.layer))
 	if err != nil {
@@ -333,5 +337,5 @@ func (a *addition) overlay(b *builder, tree *os.File) (*os.File, error) {
 		return nil, err
 	}
 	defer descriptor.Close(upper, work)
-	return Overlay{Lower: []*os.File{tree}, Upper: upper, Work: work}.Mount()
+	return Overlay{Lower: []*os.File{tree}, Upper: upper, Work: work, Renames: true}.Mount()
 }

@@ -7,6 +7,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/conffiles"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
@@ -63,6 +64,15 @@ type Config struct {
 
 	// HostMounts has the root keep the stamps of the host's files that it shows: [Root.Stamps].
 	HostMounts *HostMounts
+
+	// Packages reads the configuration files of the host's packages. Nil: it is read for this root, from
+	// dpkg alone.
+	Packages *conffiles.Reader
+
+	// Copies opens a directory of the runtime's own for copies of small files of the host's /etc, which many
+	// roots show. Only root and this process's user can change the directory. Nil or an error: the root has
+	// copies of its own.
+	Copies func() (*os.File, error)
 
 	// Areas are directories of the sandbox's own, in Store.
 	Areas []Area

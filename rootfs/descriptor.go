@@ -13,7 +13,7 @@ import (
 // in place of opening that. The file stays its owner's.
 func heldSource(path string, file *os.File, writable bool, as shown, r *rules, peer *Peer) (*source, error) {
 	if peer != nil {
-		if err := openedForReading(path, file, peer); err != nil {
+		if err := peer.mayShow(path, file); err != nil {
 			return nil, err
 		}
 	}

@@ -2,7 +2,9 @@ package rootfs
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -10,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/glob"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/conffiles"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
@@ -36,7 +40,9 @@ var etcTaken = []string{
 
 func (p *plan) takeEtc(to *node) error {
 	for _, pattern := range etcTaken {
-		p.stamps.addPattern("/etc", pattern)
+		if err := p.stamps.addPattern("/etc", pattern); err != nil {
+			return err
+		}
 	}
 	etc, err := p.open("/etc", asNobody)
 	if err != nil {
@@ -63,11 +69,27 @@ func (p *plan) takeEtc(to *node) error {
 			to.putBelow(name, n, newDir)
 		}
 	}
-	if !slices.Contains(present, "php") {
-		return nil
+	if slices.Contains(present, "php") {
+		if err := p.takePHP(etc, to); err != nil {
+			return err
+		}
 	}
-	p.stamps.addPattern(etc.path, "php/"+phpConfigured)
-	p.stamps.addPattern("/usr/lib/php", phpAPIs)
+	for _, database := range conffiles.Databases() {
+		p.stamps.add(database)
+	}
+	files, err := p.packages.Files()
+	if err != nil {
+		return fmt.Errorf("packages of the host: %w", err)
+	}
+	return p.takeConffiles(etc, to, files)
+}
+
+// takePHP takes files that load the modules of PHP.
+func (p *plan) takePHP(etc *source, to *node) error {
+	stamped := errors.Join(p.stamps.addPattern(etc.path, "php/"+phpConfigured), p.stamps.addPattern("/usr/lib/php", phpAPIs))
+	if stamped != nil {
+		return stamped
+	}
 	modules, err := phpModules(etc.path+"/php", "/usr/lib/php")
 	for name, text := range modules {
 		to.putBelow("php/"+name, &node{kind: fileNode, text: text}, newDir)
@@ -84,7 +106,7 @@ func etcNames(dir string, present []string) ([]string, error) {
 		case !meta && slices.Contains(present, top):
 			names = append(names, pattern)
 		case meta && slices.ContainsFunc(present, func(name string) bool { ok, _ := path.Match(top, name); return ok }):
-			found, err := filepath.Glob(dir + "/" + pattern)
+			found, err := glob.Find(dir, pattern)
 			if err != nil {
 				return nil, err
 			}
@@ -107,11 +129,11 @@ const (
 // so only their names are read: 20-mbstring.ini loads mbstring.so.
 func phpModules(dir, lib string) (map[string]string, error) {
 	files := map[string]string{}
-	found, err := filepath.Glob(path.Join(dir, phpConfigured))
+	found, err := glob.Find(dir, phpConfigured)
 	if err != nil {
 		return nil, err
 	}
-	libs, err := filepath.Glob(path.Join(lib, phpAPIs, "*.so"))
+	libs, err := glob.Find(lib, phpAPIs+"/*.so")
 	if err != nil {
 		return nil, err
 	}
@@ -190,11 +212,15 @@ func etcCopy(s *source, link, name string) (*node, error) {
 	case s.dir, !strings.Contains(name, "/"):
 		return nil, nil
 	}
+	var st unix.Stat_t
+	if err := unix.Fstat(s.fd, &st); err != nil { // before the text is read
+		return nil, &os.PathError{Op: "stat", Path: s.path, Err: err}
+	}
 	text, err := s.text(mostCopied)
 	if err != nil || len(text) > mostCopied {
 		return nil, err
 	}
-	return &node{kind: fileNode, text: text}, nil
+	return &node{kind: fileNode, text: text, host: stateOf(&st, nil)}, nil
 }
 
 // mostCopied is the size of the largest single file of /etc that a sandbox gets as a copy. A copy

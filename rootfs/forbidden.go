@@ -33,6 +33,7 @@ type rules struct {
 	homes   []string // of the host's users; nil: nothing is overlaid
 	secrets []string // relative to each of homes
 
+	sockets  bool // a source may be a socket
 	overlaid bool // a private directory may lie in a source
 	whole    bool // the whole host may be one
 }
@@ -42,6 +43,13 @@ func (r *rules) overlaying() *rules {
 	o := *r
 	o.overlaid = true
 	return &o
+}
+
+// binding are the rules for the sources of binds.
+func (r *rules) binding() *rules {
+	b := *r
+	b.sockets = true
+	return &b
 }
 
 // isPrivate says that an overlay shows a path empty, or the directory above.
@@ -89,7 +97,11 @@ func newRules(cfg *Config) (*rules, error) {
 		r.roots = append(r.roots, resolved)
 	}
 	if len(cfg.Overlays) > 0 {
-		r.homes, r.secrets = hostpaths.Homes(cfg.Home), hostpaths.Secrets()
+		homes, err := hostpaths.Homes(cfg.Home)
+		if err != nil {
+			return nil, err
+		}
+		r.homes, r.secrets = homes, hostpaths.Secrets()
 	}
 	return r, nil
 }

@@ -93,6 +93,9 @@ func (r *Root) takeTrees(spaces *userns.Namespaces) error {
 			return err
 		}
 	}
+	if err := r.takeUnder(spaces); err != nil {
+		return err
+	}
 	for _, s := range r.plan.sources {
 		s.closePath()
 	}
@@ -169,6 +172,9 @@ func (r *Root) goDirect(s *source, spaces *userns.Namespaces) error {
 
 // takeReadOnly idmaps a source where it should be and can be.
 func (r *Root) takeReadOnly(s *source, spaces *userns.Namespaces) error {
+	if s.socket {
+		r.noteSocket(s)
+	}
 	if s.shown == asNobody {
 		if s.foreign {
 			r.note("%s belongs to user %d, and another user asks for it: its files belong to nobody in the sandbox", s.origin, s.uid)

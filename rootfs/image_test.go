@@ -80,7 +80,8 @@ func TestTheRootOfAnImageTakesWrites(t *testing.T) {
 func TestMountPointsOfAnImageStayInTheStore(t *testing.T) {
 	testhost.PrivateMounts(t)
 	_, m := overlaidRoot(t, writableConfig(t))
-	points, err := OpenImagePoints(m.Store)
+	image := Tree{Image: true}
+	points, err := OpenPoints(m.Store, image)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,7 @@ func TestMountPointsOfAnImageStayInTheStore(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join("/proc/self/fd", strconv.Itoa(int(points.Fd())), "etc")); err == nil {
 		t.Error("a directory that the image has is a mount point of the runtime's")
 	}
-	none, err := OpenImagePoints(testStore(t))
+	none, err := OpenPoints(testStore(t), image)
 	if none != nil || err != nil {
 		t.Errorf("in an empty store: %v, %v", none, err)
 	}

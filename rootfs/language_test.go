@@ -15,7 +15,10 @@ func TestPrefixIsUsable(t *testing.T) {
 	testhost.Python(t, dir)
 	c := testConfig()
 	c.MountPoints = nil // the prefix lies below /tmp
-	found := languages.Find(dir+"/bin:/usr/bin", "/nowhere", nil, nil)
+	found, err := languages.Find(dir+"/bin:/usr/bin", "/nowhere", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	c.Prefixes = found.Prefixes
 	r, m := mounted(t, c)
 	if got := inside(t, r, m.Path, 1000, found.Path[0]+"/python3"); got != "python" {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/moby/sys/userns"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
@@ -29,7 +30,7 @@ func (b *builder) overlay(n *node) error {
 		return fmt.Errorf("move_mount: %w", err)
 	}
 	lowers := path.Join(b.dir, "lower", number)
-	points, err := b.points(n, number)
+	points, err := b.points(n)
 	if err != nil {
 		return err
 	}
@@ -40,7 +41,7 @@ func (b *builder) overlay(n *node) error {
 		return err
 	}
 	layer := path.Join(b.dir, "store/layer", number)
-	overlay, err := openOverlay([2]string{"lowerdir", lowers},
+	overlay, err := openOverlay(n.renames(), [2]string{"lowerdir", lowers},
 		[2]string{"upperdir", path.Join(layer, "data")}, [2]string{"workdir", path.Join(layer, "work")})
 	if err != nil {
 		return err
@@ -113,27 +114,44 @@ func mapped(id uint32) int {
 	return int(id)
 }
 
-// openOverlay begins with an overlay as all are: a rename of a directory is never
-// recorded as such, a copy always has its content, and so an upper layer can be read
-// without the lower ones.
-func openOverlay(directories ...[2]string) (*fsmount.Context, error) {
-	safe := [][2]string{{"redirect_dir", "nofollow"}, {"metacopy", "off"}, {"index", "off"}}
+// openOverlay begins with an overlay as all are: a copy always has its content. With
+// renames a directory of the lower layers can be renamed: the upper layer then notes the
+// place of the directory in the lower layers. Without, rename(2) is refused with EXDEV,
+// and the kernel follows no such note.
+//
+// Only the kernel writes these notes (trusted extended attributes). It ignores notes in the lowest layer, which is
+// the host's tree or an image. In a user namespace of its own a launcher cannot use such attributes, and there are no
+// renames.
+func openOverlay(renames bool, directories ...[2]string) (*fsmount.Context, error) {
+	redirect := "nofollow"
+	if renames && !userns.RunningInUserNS() {
+		redirect = "on"
+	}
+	safe := [][2]string{{"redirect_dir", redirect}, {"metacopy", "off"}, {"index", "off"}}
 	return fsmount.Open("overlay", "sandbox", append(safe, directories...)...)
 }
 
+// renames says whether directories below an overlay may be renamed. A mount, above all one that hides a secret,
+// must keep its path. The kernel refuses to rename a mount point, but renames the directories above the mount
+// point. So all mounts must lie in the overlay's top directory.
+func (n *node) renames() bool {
+	for _, c := range n.children {
+		if c.kind == passNode && !c.covered && len(c.children) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // points makes the mount points that an overlay's source does not have, in a layer
-// between it and the upper one: they are no change of the sandbox's. It returns
-// the layer's place in the skeleton, empty if there are none. Those of an image lie in the
-// store, for the overlays that follow this one.
-func (b *builder) points(n *node, number string) (string, error) {
+// between it and the upper one: they are no change of the sandbox's. The layer is in the
+// store, for the overlays that follow this one. points returns its place in the skeleton, empty if there are none.
+func (b *builder) points(n *node) (string, error) {
 	var missing []point
 	if err := n.missing(n.src.tree, ".", false, &missing); err != nil || len(missing) == 0 {
 		return "", err
 	}
-	place := path.Join("points", number)
-	if n.src.image {
-		place = path.Join("store", imagePoints)
-	}
+	place := path.Join("store", pointsOf(n.src.overlay.layer, n.src.image))
 	all, err := b.make(path.Dir(place))
 	if err != nil {
 		return "", err
@@ -155,8 +173,13 @@ func (b *builder) points(n *node, number string) (string, error) {
 	return place, nil
 }
 
-// imagePoints is the place in a store of the mount points that an image lacks.
-const imagePoints = "points/image"
+// pointsOf is the place in a store of the mount points that the source of an overlay lacks.
+func pointsOf(number int, image bool) string {
+	if image {
+		return "points/image"
+	}
+	return "points/" + strconv.Itoa(number)
+}
 
 // A point is a place that an overlay's source does not have.
 type point struct {

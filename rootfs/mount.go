@@ -18,9 +18,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fsmount"
 )
 
-// The skeleton holds no data but generated files of some hundred bytes.
+// The skeleton holds no data but generated files, and copies of small files of the host's /etc.
 const (
-	skeletonBytes  = "1m"
+	skeletonBytes  = "8m"    // a bound
 	skeletonInodes = "16384" // above maxEntries and the additions of targets
 )
 
@@ -80,6 +80,7 @@ func (r *Root) Mount(dir string) (m Mounted, err error) {
 	if err := b.root(base, root); err != nil {
 		return m, fmt.Errorf("mount root on %s: %w", dir, err)
 	}
+	r.plan.etc = b.etc
 	if err := b.attachRepetitions(); err != nil {
 		return m, fmt.Errorf("mount root on %s: %w", dir, err)
 	}
@@ -167,6 +168,8 @@ type builder struct {
 	base        int    // the skeleton's top
 	store       int    // the store's, -1 where there is none
 	masks       int    // how many there are
+	pointsOnly  bool   // make mount points, attach nothing, and leave out copies
+	etc         string // the place of the sandbox's own files of /etc; empty: root/etc
 	views       int    // how many overlays of views
 	noteShared  func(string, error)
 	repetitions []repetition
@@ -192,6 +195,9 @@ func (b *builder) root(base int, n *node) error {
 // fill makes the children of a directory of the skeleton.
 func (b *builder) fill(parent int, n *node) error {
 	for _, name := range slices.Sorted(maps.Keys(n.children)) {
+		if b.pointsOnly && n.children[name].shared() {
+			continue
+		}
 		var err error
 		switch c := n.children[name]; c.kind {
 		case dirNode:
@@ -230,6 +236,9 @@ func (b *builder) directory(parent int, name string, n *node) error {
 		return fmt.Errorf("open: %w", err)
 	}
 	defer descriptor.CloseFD(fd)
+	if n.under != nil {
+		return b.merged(fd, n)
+	}
 	return b.fill(fd, n)
 }
 
@@ -276,6 +285,9 @@ func (b *builder) bind(parent int, name string, n *node) error {
 	}
 	if err != nil {
 		return fmt.Errorf("make mount point: %w", err)
+	}
+	if b.pointsOnly {
+		return nil
 	}
 	fd, err := openBeneath(parent, name)
 	if err != nil {

@@ -50,8 +50,8 @@ func TestSkeletonBelongsToTheSandboxRoot(t *testing.T) {
 	if err := unix.Statfs(m.Path, &fs); err != nil {
 		t.Fatal(err)
 	}
-	if fs.Type != unix.TMPFS_MAGIC || fs.Blocks*uint64(fs.Bsize) != 1<<20 {
-		t.Errorf("the skeleton is no tmpfs of 1 MiB: type %x, %d blocks", fs.Type, fs.Blocks)
+	if fs.Type != unix.TMPFS_MAGIC || fs.Blocks*uint64(fs.Bsize) != 8<<20 {
+		t.Errorf("the skeleton is no tmpfs of 8 MiB: type %x, %d blocks", fs.Type, fs.Blocks)
 	}
 }
 

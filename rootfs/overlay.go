@@ -34,6 +34,8 @@ type Tree struct {
 	// layer in the store.
 	Path  string
 	Layer int
+	// Alias is a second place in the sandbox, the path without symbolic links. Empty: there is none.
+	Alias string
 	// UID and GID are the owner on the host whose files the sandbox's user has
 	// for its own. OnDisk says that there is none such: all ids are as on disk.
 	UID, GID uint32
@@ -220,7 +222,7 @@ func (p *plan) number() (trees []Tree) {
 			return
 		}
 		s.overlay.layer = len(trees)
-		t := Tree{Path: s.path, Layer: s.overlay.layer, UID: s.uid, GID: s.gid, OnDisk: s.shown == asOnDisk, Image: s.image}
+		t := Tree{Path: s.path, Layer: s.overlay.layer, Alias: s.alias, UID: s.uid, GID: s.gid, OnDisk: s.shown == asOnDisk, Image: s.image}
 		if i, err := identify(s.fd); err == nil && !s.image { // else it is none that can be opened again
 			t.Device, t.Inode = i.device(), i.inode
 		}

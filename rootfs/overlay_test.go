@@ -230,7 +230,7 @@ func TestARefusedDirectoryIsNoOldKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	fs, err := openOverlay()
+	fs, err := openOverlay(false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,8 @@ import (
 //     rights. A descriptor that was opened for reading proves that the peer, or
 //     a user that passed it on to the peer, could read the file or list the
 //     directory. A descriptor of O_PATH proves nothing: any user has one of /root.
+//     A socket cannot be opened otherwise, so for a socket the peer's right to connect is
+//     looked up, with the peer's rights.
 //   - Below a source the kernel decides in the sandbox as it does outside, by the
 //     ids that a file has there. The one user and the one group that are mapped
 //     to the sandbox's user have to be the peer's own. If the source's owner were
@@ -30,7 +32,8 @@ import (
 //     shown with no id mapped: only the rights of others are left.
 //   - The group of a source may be another one than the peer's, although the peer
 //     owns the source: in a set-group-id directory a new file has a group that its
-//     maker need not be in. Then the peer's own group is mapped in its place.
+//     maker need not be in. Then the peer's own group is mapped in its place. A socket of
+//     the peer's keeps its group, which no other file there has.
 //   - For the same reason no ids are shown "as on disk": on disk the number of the
 //     sandbox's user may belong to any user.
 //   - Writes go only to sources that the peer owns, and below these to files that
@@ -72,9 +75,9 @@ func (p *Peer) FindLanguages(
 	for i, b := range binds {
 		shown[i] = languages.Bind{Source: b.Source, Target: b.Target}
 	}
-	err = p.do(func() error {
-		found = languages.Find(pathList, home, shown, absences)
-		return nil
+	err = p.do(func() (err error) {
+		found, err = languages.Find(pathList, home, shown, absences)
+		return err
 	})
 	return found, err
 }
@@ -85,7 +88,7 @@ func (p *Peer) limit(s *source) error {
 	case p == nil:
 	case s.uid == p.UID:
 		s.shown = asUser
-		if !slices.Contains(p.GIDs, s.gid) {
+		if !slices.Contains(p.GIDs, s.gid) && !s.socket { // the kernel lets nobody connect if the group is not mapped
 			s.gid = p.GIDs[0]
 		}
 	case s.writable:

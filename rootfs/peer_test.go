@@ -352,8 +352,8 @@ func TestPeersLanguages(t *testing.T) {
 			t.Errorf("%s as a prefix: %v", path, err)
 		}
 	}
-	if root := languages.Find(hidden+"/bin", "/nowhere", nil, nil); len(root.Prefixes) != 1 {
-		t.Errorf("root itself is not shown it: %+v", root)
+	if root, err := languages.Find(hidden+"/bin", "/nowhere", nil, nil); err != nil || len(root.Prefixes) != 1 {
+		t.Errorf("root itself is not shown it: %+v, %v", root, err)
 	}
 }
 

@@ -7,8 +7,10 @@ import (
 	"os"
 	"path"
 	"slices"
+	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/conffiles"
 	"golang.org/x/sys/unix"
 )
 
@@ -37,11 +39,15 @@ type node struct {
 	mode     uint32 // of a directory: its permission bits
 	uid, gid uint32 // of a directory, as inside
 	src      *source
-	same     *node  // of a sameNode, the overlay's
-	file     bool   // of a maskNode: it hides a file
-	made     string // of a maskNode that is mounted: its place in the skeleton
-	named    bool   // a bind of the user's own
-	covered  bool   // the caller mounts something over it
+	same     *node     // of a sameNode, the overlay's
+	file     bool      // of a maskNode: it hides a file
+	made     string    // of a maskNode that is mounted: its place in the skeleton
+	named    bool      // a bind of the user's own
+	covered  bool      // the caller mounts something over it
+	copy     bool      // of a fileNode: the layer below has the file
+	host     fileState // of a fileNode with the text of a file of the host
+	under    *source   // of a dirNode: the layer below
+	merged   bool      // of a place: there is a layer below
 	children map[string]*node
 }
 
@@ -69,6 +75,11 @@ type plan struct {
 	rootView *view
 	entries  int // added by unfolding
 	stamps   *stampBook
+	packages *conffiles.Reader
+	copies   func() (*os.File, error)
+	began    time.Time // when the plan was begun: no file was looked at before
+	under    *source   // the copies of the host's files, below /etc
+	etc      string    // the place in the skeleton of the sandbox's own files of /etc
 	// imageFiles are the generated files of /etc that cover files of an image.
 	imageFiles map[string]*node
 

@@ -4,28 +4,31 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/glob"
 )
 
-// upgraded are files and directories of the host that an upgrade or an installation changes.
-var upgraded = sync.OnceValue(func() []string {
-	libraries, _ := filepath.Glob("/usr/lib/*-linux-*") // a pattern that is right
+// upgraded returns files and directories of the host that an upgrade or an installation changes.
+func upgraded() ([]string, error) {
+	libraries, err := glob.Find("/usr/lib", "*-linux-*")
 	return append(libraries,
 		"/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/share", "/usr/local/bin", "/usr/local/lib",
 		"/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl/certs",
-		"/var/lib/dpkg/status", "/var/lib/rpm", "/var/lib/pacman/local", "/lib/apk/db/installed")
-})
+		"/var/lib/dpkg/status", "/var/lib/rpm", "/var/lib/pacman/local", "/lib/apk/db/installed"), err
+}
 
 // Upgraded is the last time at which the host's programs or libraries changed, as far as this
-// shows in the directories that package managers write to.
+// shows in the directories that package managers write to. If that cannot be told, it is now.
 func Upgraded() (last time.Time) {
-	for _, name := range upgraded() {
+	names, err := upgraded()
+	if err != nil {
+		return time.Now()
+	}
+	for _, name := range names {
 		var st unix.Stat_t
 		if unix.Stat(name, &st) == nil { // else the host has none
 			if changed := time.Unix(st.Ctim.Unix()); changed.After(last) {
@@ -58,6 +61,19 @@ func Refresh(root string) error {
 		if done || err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// Forget has an overlay forget all names that nobody uses. top is the top directory of a mount.
+func Forget(top *os.File) error {
+	picked, err := unix.Fspick(int(top.Fd()), "", unix.FSPICK_CLOEXEC|unix.FSPICK_EMPTY_PATH)
+	if err != nil {
+		return fmt.Errorf("fspick %s: %w", top.Name(), err)
+	}
+	defer descriptor.CloseFD(picked)
+	if err := unix.FsconfigReconfigure(picked); err != nil {
+		return fmt.Errorf("refresh %s: %w", top.Name(), err)
 	}
 	return nil
 }

@@ -21,6 +21,9 @@ type Overlay struct {
 	Lower []*os.File
 	// Upper and Work are on one file system.
 	Upper, Work *os.File
+	// Renames says that directories of the lower layers can be renamed. All mounts below the
+	// overlay must lie in its top directory.
+	Renames bool
 }
 
 // ErrDetachedOverlay says that this kernel makes no overlay of mounts that are attached nowhere. It is
@@ -30,7 +33,7 @@ var ErrDetachedOverlay = fmt.Errorf("%w before Linux 6.15", errors.ErrUnsupporte
 // Mount makes the overlay as a detached mount, with the options that all overlays
 // of a sandbox have. The error is [ErrDetachedOverlay] if this kernel makes no such overlay.
 func (o Overlay) Mount() (*os.File, error) {
-	fs, err := openOverlay()
+	fs, err := openOverlay(o.Renames)
 	if err != nil {
 		return nil, err
 	}
@@ -159,9 +162,10 @@ func OpenImage(tree *os.File, uids, gids []specs.LinuxIDMapping) (*os.File, erro
 	return file, nil
 }
 
-// OpenImagePoints opens the mount points in a store that the image of its sandbox lacks. Nil: the image lacks none.
-func OpenImagePoints(store *os.File) (*os.File, error) {
-	f, err := OpenDir(store, imagePoints)
+// OpenPoints opens the mount points in a store that a tree lacks. Nil: the tree lacks none, or an older version has made
+// the sandbox.
+func OpenPoints(store *os.File, t Tree) (*os.File, error) {
+	f, err := OpenDir(store, pointsOf(t.Layer, t.Image))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -8,8 +8,10 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/conffiles"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
 )
 
@@ -115,7 +117,13 @@ func emptyPlan(cfg *Config) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{root: newDir(), rules: r, user: cfg.User, files: cfg.Files, peer: cfg.Peer}
+	p := &plan{
+		root: newDir(), rules: r, user: cfg.User, files: cfg.Files, peer: cfg.Peer,
+		packages: cfg.Packages, copies: cfg.Copies, began: time.Now(),
+	}
+	if p.packages == nil {
+		p.packages = &conffiles.Reader{}
+	}
 	if cfg.HostMounts != nil {
 		p.stamps = &stampBook{Stamps{host: cfg.HostMounts}}
 	}
@@ -153,6 +161,12 @@ func newPlan(cfg Config, opened func(*source)) (_ *plan, err error) {
 		}
 	}
 	if err := p.reserveAll(&cfg); err != nil {
+		return nil, err
+	}
+	if err := p.placeAliases(named); err != nil {
+		return nil, err
+	}
+	if err := p.placeApt(); err != nil {
 		return nil, err
 	}
 	return p, p.hide()
@@ -252,7 +266,7 @@ func (p *plan) openAll(cfg *Config, opened func(*source)) ([]target, error) {
 		out = append(out, target{target: WorkspaceTarget, src: s})
 	}
 	for _, b := range cfg.Binds {
-		s, err := p.openNamed(b.Source, b.Writable, asUser)
+		s, err := p.openNamedBy(p.rules.binding(), b.Source, b.Writable, asUser)
 		if err != nil {
 			return nil, fmt.Errorf("bind %w", err)
 		}

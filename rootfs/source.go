@@ -17,15 +17,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// source is something of the host to attach: a directory or a regular file,
+// source is something of the host to attach: a directory, a regular file or a socket,
 // held open since before it was checked. Its paths are for messages.
 type source struct {
 	path   string // as given
 	origin string // of an entry of an unfolded source, that source's path
 	real   string // as resolved when it was opened
+	alias  string // of an overlay, its second place; empty if there is none
 	fd     int    // O_PATH, for looking into it; -1 once closed
 	tree   int    // the detached mount; -1 before clone and once closed
 	dir    bool
+	socket bool
 	mode   uint32 // when it was opened
 
 	writable bool
@@ -53,7 +55,7 @@ const (
 )
 
 // openSource opens an absolute path, following symbolic links, and checks the file. Only
-// directories and regular files are sources.
+// directories, regular files and, for binds, sockets are sources.
 func openSource(path string, writable bool, as shown, r *rules) (*source, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("%q: must be an absolute path", path)
@@ -108,8 +110,12 @@ func (s *source) inspect(r *rules) error {
 	case unix.S_IFDIR:
 		s.dir = true
 	case unix.S_IFREG:
+	case unix.S_IFSOCK:
+		if err := s.checkSocket(r); err != nil {
+			return err
+		}
 	default:
-		return &ForbiddenError{s.path, s.real, "is a " + typeName(st.Mode) + "; only files and directories can be bound"}
+		return &ForbiddenError{s.path, s.real, "is a " + typeName(st.Mode) + "; only directories, files and sockets can be bound"}
 	}
 	return s.refuseKernelView()
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/glob"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
@@ -66,21 +66,25 @@ func (b *stampBook) add(name string) {
 	}
 }
 
-// addPattern stamps all that a pattern of [filepath.Glob] below a directory depends on.
-func (b *stampBook) addPattern(dir, pattern string) {
+// addPattern stamps all that a pattern of [glob.Find] below a directory depends on.
+func (b *stampBook) addPattern(dir, pattern string) error {
 	if b == nil {
-		return
+		return nil
 	}
 	for ; pattern != "." && pattern != "/"; pattern = path.Dir(pattern) {
 		if !strings.ContainsAny(pattern, "*[") {
 			b.add(path.Join(dir, pattern))
 			continue
 		}
-		found, _ := filepath.Glob(path.Join(dir, pattern)) // the patterns are good
+		found, err := glob.Find(dir, pattern)
+		if err != nil {
+			return err
+		}
 		for _, name := range found {
 			b.add(name)
 		}
 	}
+	return nil
 }
 
 // Stamps returns the stamps of a root whose Config has HostMounts.

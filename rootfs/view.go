@@ -173,7 +173,7 @@ func (b *builder) overView(v *view) (int, error) {
 	if err := unix.MoveMount(v.lower, "", b.base, lower, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return -1, fmt.Errorf("move_mount %s: %w", v.dir.path, err)
 	}
-	overlay, err := openOverlay([2]string{"lowerdir", path.Join(b.dir, lower) + ":" + path.Join(b.dir, empty)})
+	overlay, err := openOverlay(false, [2]string{"lowerdir", path.Join(b.dir, lower) + ":" + path.Join(b.dir, empty)})
 	if err != nil {
 		return -1, err
 	}

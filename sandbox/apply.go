@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlaid"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 )
 
 // ApplyOptions choose the changes that are applied, and how.
@@ -31,7 +32,14 @@ type ApplyOptions struct {
 	// Setuid carries over setuid and setgid bits and file capabilities. Devices carries over
 	// device nodes.
 	Setuid, Devices bool
+	// Listed are the Applied.Changes of a DryRun. The user has permitted these changes. If there is a change of another path by
+	// now, or another kind of change, Apply returns ErrUnlisted and applies nothing. Contents, sizes and modes can be
+	// others. Nil permits all changes.
+	Listed []Change
 }
+
+// ErrUnlisted says that a sandbox has made changes since it was asked which ones there are.
+var ErrUnlisted = errors.New("the sandbox has made more changes since the list")
 
 // Applied are the changes that an Apply has made, or would make.
 type Applied struct {
@@ -66,7 +74,7 @@ const maxNamed = 50
 func (e *ConflictError) Error() string {
 	var lines []string
 	for _, c := range e.Conflicts[:min(len(e.Conflicts), maxNamed)] {
-		lines = append(lines, fmt.Sprintf("%s: %s", c.Path, c.Reason))
+		lines = append(lines, fmt.Sprintf("%s: %s", streams.Visible(c.Path), c.Reason))
 	}
 	if more := len(e.Conflicts) - maxNamed; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", more))
@@ -92,7 +100,8 @@ func (e *ConflictError) Error() string {
 // The changes stay in the sandbox's layer. To apply them again does nothing.
 //
 // Errors: *ConflictError, fs.ErrNotExist for a path that is in no overlay, ErrDamaged if
-// the sandbox's files cannot be trusted: then nothing of the directory was applied.
+// the sandbox's files cannot be trusted, ErrUnlisted, ErrBusy if a process in the sandbox uses a directory
+// of the host that was renamed inside: then nothing of the directory was applied.
 func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (_ *Applied, err error) {
 	chosen, err := c.choose(o.Paths)
 	if err != nil {
@@ -109,7 +118,7 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (_ *Applied, err er
 	defer func() {
 		for _, p := range plans {
 			err = errors.Join(err, p.close())
-			p.tellChanges(done, o.Devices)
+			p.tellChanges(done, o)
 		}
 	}()
 	conflicts := &ConflictError{}
@@ -145,12 +154,41 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (_ *Applied, err er
 	if o.DryRun {
 		return done, nil
 	}
+	if err := unlisted(plans, o); err != nil {
+		return nil, about(c.id, err)
+	}
 	for i, p := range plans {
 		if err := c.commit(ctx, p); err != nil {
 			return done, afterOthers(err, plans[:i])
 		}
 	}
 	return done, nil
+}
+
+// unlisted returns an error if the plans have a change that is not listed.
+func unlisted(plans []*treePlan, o ApplyOptions) error {
+	if o.Listed == nil {
+		return nil
+	}
+	listed := make(map[string]Change, len(o.Listed))
+	for _, c := range o.Listed {
+		listed[c.Path] = c
+	}
+	for _, p := range plans {
+		for _, c := range p.Changes() {
+			c = p.tree.Absolute(c)
+			was, ok := listed[c.Path]
+			if same := ok && was.Kind == c.Kind && was.Type == c.Type && was.Was == c.Was && was.Opaque == c.Opaque; !same && o.takes(c) {
+				return fmt.Errorf("%w: %s; nothing was applied", ErrUnlisted, named("/", []string{c.Path}))
+			}
+		}
+	}
+	return nil
+}
+
+// takes says whether a change is not left out for its type.
+func (o ApplyOptions) takes(c Change) bool {
+	return c.Kind == Deleted || c.Type != TypeSocket && (c.Type != TypeDevice || o.Devices)
 }
 
 // afterOthers adds the directories in which all was applied before an error.
@@ -203,7 +241,7 @@ func (c *Changes) plan(ctx context.Context, t *overlaid.Tree, paths []string, o 
 	c.notes = append(c.notes, notes...)
 	options := apply.Options{
 		Paths: paths, Since: t.Since, Stamps: t.Stamps, Devices: o.Devices, Overwrite: o.Overwrite,
-		Setuid: o.Setuid || o.AllowAutorun, Source: t.Source(c.id), Verify: c.verify, OverwriteOnly: map[string]bool{},
+		Setuid: o.Setuid || o.AllowAutorun, Source: t.Source(c.id), Verify: c.verify, Untie: c.untie(t), OverwriteOnly: map[string]bool{},
 	}
 	for _, name := range o.OverwriteOnly {
 		if overlaid.Beneath(name, t.Path) {
@@ -236,10 +274,8 @@ func (p *treePlan) mark() {
 
 // tellChanges adds the changes of a plan that is done with. It takes the plan's own
 // list, which may be long.
-func (p *treePlan) tellChanges(done *Applied, devices bool) {
-	changes := slices.DeleteFunc(p.Changes(), func(c Change) bool {
-		return c.Kind != Deleted && (c.Type == TypeSocket || c.Type == TypeDevice && !devices) // it is left out
-	})
+func (p *treePlan) tellChanges(done *Applied, o ApplyOptions) {
+	changes := slices.DeleteFunc(p.Changes(), func(c Change) bool { return !o.takes(c) })
 	for i := range changes {
 		changes[i] = p.tree.Absolute(changes[i])
 	}

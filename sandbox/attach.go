@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/logfile"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 )
 
@@ -41,20 +42,39 @@ func attach(ctx context.Context, s *Sandbox, a Attacher, execID string, stdout, 
 	return p, nil
 }
 
-// An outputKeeper is an Execution that is attached to a detached command, see [Execution].
+// An outputKeeper is an Execution of another provider that is attached to a detached command, see
+// [Execution]. Its files have the output as it is.
 type outputKeeper interface {
 	Output() (stdout, stderr *os.File)
 }
 
+// A logKeeper is an outputKeeper of this module, whose files have head and tail.
+type logKeeper interface {
+	Output() (stdout, stderr logfile.File)
+}
+
+// logsOf returns the files with the output of a detached command.
+func logsOf(e Execution) (stdout, stderr logfile.File, ok bool) {
+	switch e := e.(type) {
+	case logKeeper:
+		stdout, stderr = e.Output()
+		return stdout, stderr, true
+	case outputKeeper:
+		stdout.File, stderr.File = e.Output()
+		return stdout, stderr, true
+	}
+	return stdout, stderr, false
+}
+
 // captureKept puts the output of a detached command into its Result.
 func (p *Process) captureKept(limit int64) {
-	files, ok := p.execution.(outputKeeper)
+	stdout, stderr, ok := logsOf(p.execution)
 	if !ok {
 		return
 	}
 	p.stdout, p.stderr = &streams.Capture{Limit: limit}, &streams.Capture{Limit: limit}
 	p.kept.out[0].to, p.kept.out[1].to = p.stdout, p.stderr
-	p.kept.out[0].file, p.kept.out[1].file = files.Output()
+	p.kept.out[0].file, p.kept.out[1].file = stdout, stderr
 	p.kept.ended = make(chan struct{})
 }
 
@@ -66,10 +86,24 @@ type keptOutput struct {
 }
 
 type keptStream struct {
-	file   *os.File // nil: nothing is kept
+	file   logfile.File // without a File nothing is kept
 	to     io.Writer
 	offset int64
+	end    int64 // of the last lines, if only these are copied
 	err    error
+	// omitted counts the bytes that were not kept until their copy. tell, if set, is called where
+	// they are missing.
+	omitted int64
+	tell    func(bytes int64) error
+}
+
+// omit counts missing bytes.
+func (s *keptStream) omit(bytes int64) error {
+	s.omitted += bytes
+	if s.tell == nil {
+		return nil
+	}
+	return s.tell(bytes)
 }
 
 // follow copies the present output and all later output to the caller's writers. The
@@ -77,7 +111,7 @@ type keptStream struct {
 func (k *keptOutput) follow() {
 	for i := range k.out {
 		out := &k.out[i]
-		if _, atEnd := out.to.(*streams.Capture); atEnd || out.file == nil {
+		if _, atEnd := out.to.(*streams.Capture); atEnd || out.file.File == nil {
 			continue
 		}
 		k.copying.Go(func() { out.err = out.follow(k.ended) })
@@ -105,10 +139,8 @@ func (s *keptStream) follow(ended <-chan struct{}) error {
 
 // copy copies the output that was not copied yet.
 func (s *keptStream) copy() error {
-	b := streams.Buffers.Get().(*[]byte)
-	defer streams.Buffers.Put(b)
-	n, err := io.CopyBuffer(struct{ io.Writer }{s.to}, io.NewSectionReader(s.file, s.offset, 1<<62), *b)
-	s.offset += n
+	next, err := s.file.Copy(s.to, s.offset, s.omit)
+	s.offset = next
 	return err
 }
 
@@ -120,7 +152,7 @@ func (k *keptOutput) finish(ctx context.Context) error {
 	close(k.ended)
 	var errs []error
 	for i := range k.out {
-		if _, atEnd := k.out[i].to.(*streams.Capture); atEnd && k.out[i].file != nil {
+		if _, atEnd := k.out[i].to.(*streams.Capture); atEnd && k.out[i].file.File != nil {
 			errs = append(errs, k.out[i].copy())
 		}
 	}

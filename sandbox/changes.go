@@ -32,6 +32,8 @@ type Changes struct {
 	// created tells a sandbox with its files in memory from a later one with its id. Zero:
 	// the files are on disk.
 	created time.Time
+	// opened is a time before the layers were opened.
+	opened time.Time
 }
 
 // layered is an Instance whose writes lie on layers.
@@ -39,6 +41,7 @@ type layered interface {
 	Layers(ctx context.Context) ([]launch.Tree, error)
 	Applied(ctx context.Context, tree string, stamps map[string]layer.Stamp) error
 	Verify(ctx context.Context, sync bool) error
+	Untie(ctx context.Context, u launch.Untie) error
 	Describe(ctx context.Context) (Info, error)
 }
 
@@ -55,7 +58,7 @@ func (s *Sandbox) Changes(ctx context.Context) (*Changes, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Changes{id: s.info.ID, source: source}
+	c := &Changes{id: s.info.ID, source: source, opened: time.Now()}
 	if s.info.Config.Storage != StorageDisk {
 		info, err := source.Describe(ctx)
 		if err != nil {

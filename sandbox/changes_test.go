@@ -53,6 +53,7 @@ type fakeInstance interface {
 	Layers(ctx context.Context) ([]launch.Tree, error)
 	Applied(ctx context.Context, tree string, stamps map[string]layer.Stamp) error
 	Verify(ctx context.Context, sync bool) error
+	Untie(ctx context.Context, u launch.Untie) error
 	Describe(ctx context.Context) (sandbox.Info, error)
 }
 

@@ -31,6 +31,11 @@ type Command struct {
 	// Timeout ends it and all that it started. 0: the Config's, where 0 is
 	// none.
 	Timeout time.Duration
+	// Grace is the time between SIGTERM and SIGKILL when the runtime ends the command: at its
+	// timeout, when ctx is done, and when the Process is closed. The removal of the sandbox takes
+	// the Config's. 0: the Config's, where 0 is DefaultGrace. Negative: SIGKILL at once. The
+	// longest time is MaxGrace.
+	Grace time.Duration
 
 	// Stdin is the input of the command. Nil: no input. A goroutine reads it, and may
 	// outlive the command by one Read.
@@ -66,7 +71,8 @@ type Command struct {
 	// [Sandbox.Attach].
 	Detached bool
 	// OutputLimit is how many bytes of each stream are kept, in a Result or for a detached
-	// command. 0: 8 MiB. Further output is read and dropped, and the Result says so. All
+	// command: one half from its head, the other from its tail. 0: 8 MiB. The output between
+	// is read and dropped, and the Result has its size. All
 	// detached commands of a sandbox keep 1 GiB together; the next one is ErrUnavailable.
 	OutputLimit int64
 	// NoFiles leaves Result.Files out. It spares a program that has a launcher of
@@ -78,7 +84,7 @@ type Command struct {
 func (c *Command) plain() spec.Command {
 	return spec.Command{
 		Args: c.Args, Env: c.Env, Cwd: c.Cwd, User: c.User, Groups: c.Groups, Limits: c.Limits,
-		Timeout: Duration(c.Timeout), Terminal: c.Terminal, PlainNewlines: c.PlainNewlines,
+		Timeout: Duration(c.Timeout), Grace: Grace(c.Grace), Terminal: c.Terminal, PlainNewlines: c.PlainNewlines,
 		Detached: c.Detached, Transaction: c.Transaction, OutputLimit: c.OutputLimit, NoFiles: c.NoFiles,
 	}
 }

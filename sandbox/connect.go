@@ -162,7 +162,8 @@ func startLauncher(ctx context.Context, command []string) (_ *launch.Client, _ *
 		if errors.Is(err, context.DeadlineExceeded) {
 			text = append([]byte("it did not answer on descriptor 3 in time (the option --fd 3 of sandbox-runtime launcher): "), text...)
 		}
-		return nil, nil, fmt.Errorf("launcher %q %w: %s: %s", strings.Join(command, " "), ErrUnavailable, own.cmd.ProcessState, text)
+		said := fmt.Errorf("launcher %q %w: %s: %s", strings.Join(command, " "), ErrUnavailable, own.cmd.ProcessState, text)
+		return nil, nil, endedBy(ctx, said)
 	}
 	return client, own, nil
 }

@@ -21,7 +21,7 @@ func TestEmbedExample(t *testing.T) {
 	want := regexp.MustCompile(`^compile part 1
 compile part 2
 compile part 3
-signaled: the caller gave up, and the command was killed with all it had started
+signaled: the caller gave up, and the command ended after SIGTERM
 [0-9.]+m?s of processor time, [0-9.]+ MiB at most
 build.sh
 1000

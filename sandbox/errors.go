@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 
@@ -35,7 +36,8 @@ var (
 
 // A NotRunError says that a command could not be executed. Code is the exit status of a
 // shell: 126 for a file that cannot be executed, 127 for a missing one. Reason is a
-// sentence that names the command. Only [Process.Started] returns it: all other calls have
+// sentence that names the command. Missing is the path of the interpreter, loader or link target that
+// the program lacks in the sandbox. Only [Process.Started] returns the error: all other calls have
 // a [Result] that says so.
 type NotRunError = launch.NotRunError
 
@@ -102,7 +104,25 @@ func about(id string, err error) error {
 	case err == nil, id == "", errors.As(err, &known), errors.As(err, &config), errors.As(err, &field):
 		return err
 	case errors.As(err, &remote):
-		return &Error{remote.ID, remote.Err}
+		if err == error(remote) { // nothing else is in it
+			return &Error{remote.ID, remote.Err}
+		}
+		return &Error{remote.ID, &causes{remote.Err, err}} // err can have other causes beside
 	}
 	return &Error{id, err}
 }
+
+// endedBy adds the end of a context to the error of a call that this end has caused: the error then matches both.
+func endedBy(ctx context.Context, err error) error {
+	end := ctx.Err()
+	if err == nil || end == nil || errors.Is(err, end) {
+		return err
+	}
+	return &causes{err, end}
+}
+
+// causes are an error with the text of the first one, which also matches the second one.
+type causes struct{ first, second error }
+
+func (c *causes) Error() string   { return c.first.Error() }
+func (c *causes) Unwrap() []error { return []error{c.first, c.second} }

@@ -36,7 +36,7 @@ func Example() {
 	// 42
 	// 1000
 	// cat: /etc/shadow: No such file or directory
-	// the command ended with exit code 1; the sandbox has no network (--network none)
+	// the command ended with exit code 1
 }
 
 // A timeout is a result, not an error, and the sandbox lives on.
@@ -58,7 +58,7 @@ func ExampleSandbox_Exec() {
 	}
 	fmt.Printf("%s, %s\n", result.Status, result.Reason)
 	// Output:
-	// timed_out, the command was still running after 1s and was killed with all it had started
+	// timed_out, the command was still running after 1s and ended after SIGTERM
 	// error, no-such-program: not found in the sandbox
 }
 

@@ -107,8 +107,8 @@ func TestOutputIsKeptUpToTheLimit(t *testing.T) {
 		r, err := sb.Exec(t.Context(), sandbox.Command{
 			Args: []string{"sh", "-c", fmt.Sprintf("head -c %d /dev/zero && echo all written >&2", test.written)}, OutputLimit: test.limit,
 		})
-		if err != nil || !r.OK() || int64(len(r.Stdout)) != test.kept || r.StdoutTruncated != (test.kept < test.written) {
-			t.Errorf("%+v: got %d, truncated %v, %s, %v", test, len(r.Stdout), r.StdoutTruncated, r.Reason, err)
+		if err != nil || !r.OK() || int64(len(r.Stdout)) != test.kept || r.StdoutTruncated != (test.kept < test.written) || r.StdoutOmitted != test.written-test.kept {
+			t.Errorf("%+v: got %d, truncated %v, %d missing, %s, %v", test, len(r.Stdout), r.StdoutTruncated, r.StdoutOmitted, r.Reason, err)
 		}
 		if test.limit != 10 && test.limit != 100 && string(r.Stderr) != "all written\n" {
 			t.Errorf("%+v: stderr %q", test, r.Stderr)
@@ -150,7 +150,7 @@ func TestCancelledCommandHasAResult(t *testing.T) {
 		waitForFile(t, filepath.Join(workspace, "started"))
 	}()
 	r, err := sb.Run(ctx, "echo started; touch started; sleep 1000")
-	if err != nil || r.Status != sandbox.StatusSignaled || r.Signal != "SIGKILL" || string(r.Stdout) != "started\n" ||
+	if err != nil || r.Status != sandbox.StatusSignaled || r.Signal != "SIGTERM" || string(r.Stdout) != "started\n" ||
 		!strings.Contains(r.Reason, "gave up") {
 		t.Errorf("got %+v, %v", r, err)
 	}

@@ -202,6 +202,45 @@ func TestFakeHasChangesAsASandbox(t *testing.T) {
 	})
 }
 
+// A yes is about the changes that were listed.
+func TestFakeAppliesOnlyListedChanges(t *testing.T) {
+	eachTwin(t, func(t twin) {
+		sb := t.overlaid("")
+		apply := func(o sandbox.ApplyOptions) (*sandbox.Applied, error) {
+			t.Helper()
+			c, err := sb.Changes(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			return c.Apply(t.Context(), o)
+		}
+		list := func() []sandbox.Change {
+			t.Helper()
+			planned, err := apply(sandbox.ApplyOptions{DryRun: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return planned.Changes
+		}
+		t.run(sb, "write D/new fresh; rm D/old")
+		listed := list()
+		for _, other := range []string{"write D/late evil", "rm D/kept"} {
+			t.run(sb, other)
+			if _, err := apply(sandbox.ApplyOptions{Listed: listed}); !errors.Is(err, sandbox.ErrUnlisted) {
+				t.Errorf("%s: %v", other, err)
+			}
+			t.host(map[string]string{"kept": "kept", "old": "old", "sub/deep": "sub/deep"})
+			listed = list()
+		}
+		t.run(sb, "rm D/late; write D/new other")
+		if done, err := apply(sandbox.ApplyOptions{Listed: listed}); err != nil || len(done.Changes) != 3 {
+			t.Errorf("applied: %+v, %v", done, err)
+		}
+		t.host(map[string]string{"new": "other", "sub/deep": "sub/deep"})
+	})
+}
+
 func TestFakeAppliesAsASandbox(t *testing.T) {
 	eachTwin(t, func(t twin) {
 		sb := t.overlaid("")
@@ -432,7 +471,7 @@ func TestFakeKeepsDetachedOutputAsASandbox(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err := a.Wait(); err != nil || string(r.Stdout) != "12345" || !r.StdoutTruncated || !r.OK() {
+		if r, err := a.Wait(); err != nil || string(r.Stdout) != "12378" || !r.StdoutTruncated || r.StdoutOmitted != 3 || !r.OK() {
 			t.Errorf("result: %+v, %v", r, err)
 		}
 	})

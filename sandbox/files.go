@@ -156,6 +156,16 @@ func (f *Files) close() {
 	}
 }
 
+// endUnused ends the program inside if no call uses it. The next call starts another one.
+func (f *Files) endUnused() {
+	f.mu.Lock()
+	client := f.client
+	f.mu.Unlock()
+	if client != nil {
+		client.EndUnused()
+	}
+}
+
 // absolute is the name for the program inside. It is not cleaned: the meaning of ".."
 // depends on links.
 func (f *Files) absolute(name string) (string, error) {

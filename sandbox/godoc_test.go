@@ -11,7 +11,11 @@ import (
 
 // The types are aliases, for which go doc shows no fields: the comments list them.
 func TestGoDocShowsTheFields(t *testing.T) {
-	for _, typ := range []reflect.Type{reflect.TypeFor[sandbox.Config](), reflect.TypeFor[sandbox.Limits](), reflect.TypeFor[sandbox.Result]()} {
+	for _, typ := range []reflect.Type{
+		reflect.TypeFor[sandbox.Config](), reflect.TypeFor[sandbox.Limits](), reflect.TypeFor[sandbox.Result](),
+		reflect.TypeFor[sandbox.PoolConfig](), reflect.TypeFor[sandbox.PoolStats](), reflect.TypeFor[sandbox.Stats](),
+		reflect.TypeFor[sandbox.Info](), reflect.TypeFor[sandbox.ExecInfo](), reflect.TypeFor[sandbox.NetworkChange](),
+	} {
 		text, err := exec.Command("go", "doc", ".", typ.Name()).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, text)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -171,7 +172,7 @@ func (p *isolated) Create(ctx context.Context, r Request) (_ Instance, err error
 		return nil, err
 	}
 	info.Notes = append(info.Notes, notes...)
-	return &isolatedInstance{provider: p, info: isolatedInfo(info), notes: notes}, nil
+	return &isolatedInstance{provider: p, info: isolatedInfo(info)}, nil
 }
 
 // launchRequest is a request in the launcher's protocol, with every field.
@@ -228,8 +229,6 @@ func isolatedInfo(i spec.Info) Info {
 type isolatedInstance struct {
 	provider *isolated
 	info     Info
-	// notes are those of the launcher's client, about the sandbox's creation.
-	notes []string
 }
 
 func (i *isolatedInstance) Info() Info { return i.info }
@@ -283,7 +282,12 @@ func (i *isolatedInstance) Describe(ctx context.Context) (Info, error) {
 		return Info{}, err
 	}
 	info, err := client.Info(ctx, i.info.ID)
-	info.Reused, info.Notes = i.info.Reused, append(info.Notes, i.notes...)
+	info.Reused = i.info.Reused
+	for _, note := range i.info.Notes { // some notes are about the call that returned this instance
+		if !slices.Contains(info.Notes, note) {
+			info.Notes = append(info.Notes, note)
+		}
+	}
 	return isolatedInfo(info), err
 }
 
@@ -326,6 +330,10 @@ func (i *isolatedInstance) Applied(ctx context.Context, tree string, stamps map[
 
 func (i *isolatedInstance) Verify(ctx context.Context, sync bool) error {
 	return i.do(ctx, func(c *launch.Client, id string) error { return c.Verify(ctx, id, sync) })
+}
+
+func (i *isolatedInstance) Untie(ctx context.Context, u launch.Untie) error {
+	return i.do(ctx, func(c *launch.Client, id string) error { return c.Untie(ctx, id, u) })
 }
 
 func (i *isolatedInstance) Dial(ctx context.Context, network, address string) (net.Conn, error) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/files"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/hostcommand"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -59,7 +59,7 @@ func (p *local) Create(_ context.Context, r Request) (Instance, error) {
 		return &reused{there, info}, nil
 	}
 	if r.Config.Workspace != "" {
-		path, err := filepath.Abs(r.Config.Workspace)
+		path, err := hostpaths.Absolute(r.Config.Workspace)
 		if err == nil {
 			err = os.MkdirAll(path, 0o755)
 		}
@@ -149,14 +149,14 @@ func localRequest(r Request) Request {
 
 // localConfig has the fields of a configuration that the host can hold.
 func localConfig(c Config) Config {
-	return Config{Workspace: c.Workspace, Env: c.Env, Timeout: c.Timeout}
+	return Config{Workspace: c.Workspace, Env: c.Env, Timeout: c.Timeout, Grace: c.Grace}
 }
 
 // localCommand has the fields of a command that the host can hold. NoFiles asks for
 // less, and a Result of the host has no files at all.
 func localCommand(c Command) Command {
 	return Command{
-		Args: c.Args, Env: c.Env, Timeout: c.Timeout, Stdin: c.Stdin, Stdout: c.Stdout, Stderr: c.Stderr,
+		Args: c.Args, Env: c.Env, Timeout: c.Timeout, Grace: c.Grace, Stdin: c.Stdin, Stdout: c.Stdout, Stderr: c.Stderr,
 		OutputLimit: c.OutputLimit, NoFiles: c.NoFiles,
 	}
 }
@@ -182,6 +182,7 @@ func (i *localInstance) Start(_ context.Context, c Command, stdio [3]*os.File) (
 	command := hostcommand.Command{
 		Sandbox: i.info.ID, Args: c.Args, Dir: i.info.Config.Workspace, Stdio: stdio,
 		Timeout: cmp.Or(c.Timeout, time.Duration(i.info.Config.Timeout)),
+		Grace:   cmp.Or(spec.Grace(c.Grace), i.info.Config.Grace).Time(),
 	}
 	for _, env := range []map[string]string{i.info.Config.Env, c.Env} {
 		for name, value := range env {
@@ -213,6 +214,9 @@ func (i *localInstance) end() {
 	i.ended = true
 	all, serving := slices.Collect(maps.Keys(i.running)), slices.Collect(maps.Keys(i.serving))
 	i.mu.Unlock()
+	for _, e := range all {
+		e.Leave() // the graces of all are at the same time
+	}
 	for _, e := range all {
 		e.Lose()
 	}

@@ -10,16 +10,39 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/logfile"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 )
 
-// Logs copies the kept output of a detached command to the writers, and leaves the Result to
-// [Sandbox.Attach]. With follow it goes on with new output until the command has ended, a writer
-// fails, or no writer takes more. A nil writer leaves that stream out. One writer for both streams gets
-// one call at a time.
+// LogOptions say which output [Sandbox.CopyLogs] copies.
+type LogOptions struct {
+	// Stdout and Stderr get the streams. Nil leaves a stream out. If both are one writer, it gets one
+	// call at a time.
+	Stdout, Stderr io.Writer
+	// Follow goes on with new output until the command has ended, a writer fails, or no writer
+	// takes more.
+	Follow bool
+	// Tail is the number of lines of each stream to begin with, the last ones. 0: all kept lines;
+	// negative: none.
+	Tail int
+	// Since leaves out output from before a time, as far as the times are known: they count whole
+	// seconds, and output from before that by up to 1/32 of the time since may come, too. The zero
+	// time leaves nothing out.
+	Since time.Time
+	// Omitted, if it is not nil, is called where bytes of a stream are missing, since the sandbox
+	// has kept its head and its tail only. The calls come in the order of the writes of the stream.
+	Omitted func(ofStderr bool, bytes int64)
+}
+
+// Logs is CopyLogs of all kept output.
+func (s *Sandbox) Logs(ctx context.Context, execID string, stdout, stderr io.Writer, follow bool) error {
+	return s.CopyLogs(ctx, execID, LogOptions{Stdout: stdout, Stderr: stderr, Follow: follow})
+}
+
+// CopyLogs copies the kept output of a detached command, and leaves the Result to [Sandbox.Attach].
 //
 // Errors: those of Attach, and those of the writers.
-func (s *Sandbox) Logs(ctx context.Context, execID string, stdout, stderr io.Writer, follow bool) (err error) {
+func (s *Sandbox) CopyLogs(ctx context.Context, execID string, o LogOptions) (err error) {
 	a, err := capability[Attacher](s, "output of a command")
 	if err != nil {
 		return err
@@ -38,17 +61,53 @@ func (s *Sandbox) Logs(ctx context.Context, execID string, stdout, stderr io.Wri
 	if err := execution.Started(ctx); err != nil && !errors.As(err, &notRun) {
 		return err
 	}
-	files, ok := execution.(outputKeeper)
-	if !ok {
-		return errUnsupported
+	logs, err := logStreamsOf(execution, o)
+	if err != nil {
+		return err
 	}
-	var logs logStreams
-	logs[0].file, logs[1].file = files.Output()
-	logs[0].to, logs[1].to = streams.Together(stdout, stderr)
-	if !follow {
-		return logs.copy()
+	if !o.Follow {
+		return logs.copyPresent(o.Tail != 0)
 	}
 	return logs.follow(ctx, func() (bool, error) { return s.endedExec(ctx, execID) })
+}
+
+// logStreamsOf opens the streams at the places that the options choose.
+func logStreamsOf(e Execution, o LogOptions) (logs *logStreams, err error) {
+	logs = &logStreams{}
+	var ok bool
+	if logs[0].file, logs[1].file, ok = logsOf(e); !ok {
+		return nil, errUnsupported
+	}
+	logs[0].to, logs[1].to = streams.Together(o.Stdout, o.Stderr)
+	for i := range logs {
+		stream := &logs[i]
+		if stream.file.File == nil || stream.to == nil {
+			continue
+		}
+		if o.Omitted != nil {
+			stream.tell = func(bytes int64) error { o.Omitted(i == 1, bytes); return nil }
+		}
+		if stream.offset, stream.end, err = o.start(stream.file); err != nil {
+			return nil, err
+		}
+	}
+	return logs, nil
+}
+
+// start is the offset of the first byte to copy. With a Tail it also returns where the last line ends.
+func (o LogOptions) start(f logfile.File) (from, end int64, err error) {
+	var since int64
+	if o.Tail != 0 {
+		if from, end, err = f.LastLines(o.Tail); err != nil {
+			return 0, 0, err
+		}
+	}
+	if !o.Since.IsZero() {
+		if since, err = f.Since(o.Since); err != nil {
+			return 0, 0, err
+		}
+	}
+	return max(from, since), end, nil
 }
 
 // endedExec says whether a detached command has ended. Its Result may have been taken.
@@ -61,13 +120,21 @@ func (s *Sandbox) endedExec(ctx context.Context, execID string) (bool, error) {
 // logStreams are the standard output and the standard error of a command.
 type logStreams [2]keptStream
 
-// copy copies the output that was not copied yet.
-func (l *logStreams) copy() error {
+// copyPresent copies the output up to now, or the last lines only.
+func (l *logStreams) copyPresent(lines bool) error {
 	var errs []error
 	for i := range l {
-		if l[i].file != nil && l[i].to != nil {
-			errs = append(errs, streams.IgnoreEnough(l[i].copy()))
+		s := &l[i]
+		if s.file.File == nil || s.to == nil {
+			continue
 		}
+		var err error
+		if lines {
+			_, err = s.file.CopyPresent(s.to, s.offset, s.end, s.omit)
+		} else {
+			_, err = s.file.CopyAllPresent(s.to, s.offset, s.omit)
+		}
+		errs = append(errs, streams.IgnoreEnough(err))
 	}
 	return errors.Join(errs...)
 }
@@ -87,7 +154,7 @@ func (l *logStreams) follow(ctx context.Context, ended func() (bool, error)) err
 	over := make(chan struct{})
 	var taken []*keptStream
 	for i := range l {
-		if l[i].file != nil && l[i].to != nil {
+		if l[i].file.File != nil && l[i].to != nil {
 			taken = append(taken, &l[i])
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
 
 // Names of the providers that come with this package.
@@ -30,7 +32,7 @@ const (
 	DefaultSocket = "/run/sandbox-runtime/launcher.sock"
 	// SharedSocket is the socket of a launcher with rules for other users. Only root can enter
 	// the directory of DefaultSocket.
-	SharedSocket = "/run/sandbox-runtime.sock"
+	SharedSocket = launch.SharedSocket
 )
 
 // ManagerConfig says where sandboxes come from. The zero value is right for most
@@ -148,9 +150,20 @@ func (m *Manager) provider(ctx context.Context, name string) (Provider, error) {
 			strings.Join(slices.Sorted(maps.Keys(m.known)), ", "))}
 	}
 	if err := p.Available(ctx); err != nil {
-		return nil, fmt.Errorf("provider %s: %w", name, err)
+		return nil, ofProvider(p, "", err)
 	}
 	return p, nil
+}
+
+// ofProvider adds to an error its operation, and the provider that it is about. Errors of isolated name the launcher.
+func ofProvider(p Provider, operation string, err error) error {
+	if _, ok := p.(*isolated); !ok {
+		err = fmt.Errorf("provider %s: %w", p.Name(), err)
+	}
+	if operation != "" {
+		err = fmt.Errorf("%s: %w", operation, err)
+	}
+	return err
 }
 
 // use returns the provider of this name, or the preferred one. To find out whether it
@@ -307,7 +320,7 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 		if lister, ok := p.(Lister); ok {
 			infos, err := lister.List(ctx)
 			if err != nil {
-				return nil, fmt.Errorf("list sandboxes of provider %s: %w", p.Name(), err)
+				return nil, ofProvider(p, "list sandboxes", err)
 			}
 			all = append(all, infos...)
 		}

@@ -27,7 +27,7 @@ func TestManagerSaysWhatIsMissingWhenItIsMade(t *testing.T) {
 		unavailable bool
 		says        []string
 	}{
-		"no launcher":     {sandbox.ManagerConfig{Socket: socket}, true, []string{"isolated", socket, "sandbox-runtime launcher"}},
+		"no launcher":     {sandbox.ManagerConfig{Socket: socket}, true, []string{socket, "sandbox-runtime launcher"}},
 		"no program":      {sandbox.ManagerConfig{Launcher: []string{"/no/such/launcher"}}, true, []string{"/no/such/launcher"}},
 		"no launcher's":   {sandbox.ManagerConfig{Launcher: []string{"sh", "-c", "echo cause >&2; exit 3"}}, true, []string{"cause", "exit status 3"}},
 		"dial":            {sandbox.ManagerConfig{Dial: func(context.Context) (*net.UnixConn, error) { return nil, errors.New("cut") }}, true, []string{"cut"}},

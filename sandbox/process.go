@@ -34,6 +34,8 @@ type Process struct {
 	unfollow func() bool
 	// given up by ctx, killed by Kill.
 	gaveUp, killed atomic.Bool
+	// grace is the time between SIGTERM and SIGKILL.
+	grace time.Duration
 
 	waiting sync.Once
 	result  Result
@@ -58,9 +60,19 @@ func (p *Process) Started(ctx context.Context) error {
 	}
 	err := p.execution.Started(ctx)
 	if notRun, ok := errors.AsType[*NotRunError](err); ok {
-		return notRun
+		return advised(notRun)
 	}
 	return about(p.sandbox.info.ID, err)
+}
+
+// Joining returns a channel that is closed when the command of a transaction has succeeded and its
+// writes begin to join the sandbox's files. Wait returns after the join. Another goroutine must call Wait.
+// The channel is nil if the provider cannot tell.
+func (p *Process) Joining() <-chan struct{} {
+	if e, ok := p.execution.(interface{ Joining() <-chan struct{} }); ok {
+		return e.Joining()
+	}
+	return nil
 }
 
 // killTime is how long a command that was killed may take to be gone. The
@@ -75,19 +87,30 @@ func (p *Process) follow(ctx context.Context) {
 	}
 	p.unfollow = context.AfterFunc(ctx, func() {
 		p.gaveUp.Store(true)
-		err := p.execution.Signal(unix.SIGKILL, true)
+		err := p.terminate()
 		if errors.Is(err, os.ErrProcessDone) {
 			p.gaveUp.Store(false)
 		}
 		if err != nil {
 			return // it has ended, or nobody answers and Wait says so
 		}
-		waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
+		waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.grace+killTime)
 		defer cancel()
 		if _, err := p.execution.Wait(waiting); errors.Is(err, context.DeadlineExceeded) {
 			p.execution.Close() //nolint:errcheck // Wait says that it was given up
 		}
 	})
+}
+
+// Grace is the time between SIGTERM and SIGKILL when the runtime ends the command.
+func (p *Process) Grace() time.Duration { return p.grace }
+
+// terminate has the command end, with its grace if the provider has that.
+func (p *Process) terminate() error {
+	if t, ok := p.execution.(Terminator); ok {
+		return t.Terminate()
+	}
+	return p.execution.Signal(unix.SIGKILL, true)
 }
 
 // Wait returns the Result of the command, once the command and all that it has started
@@ -114,7 +137,7 @@ func (p *Process) wait() (Result, error) {
 	var notRun *NotRunError
 	switch {
 	case errors.As(err, &notRun):
-		r, err = p.notRun(notRun), nil
+		r, err = p.notRun(advised(notRun)), nil
 	case err != nil:
 		r.ID = p.sandbox.info.ID
 		if errors.Is(err, net.ErrClosed) {
@@ -123,7 +146,7 @@ func (p *Process) wait() (Result, error) {
 		if errors.Is(err, os.ErrClosed) {
 			err = ErrClosed
 			if p.gaveUp.Load() {
-				err = fmt.Errorf("the command was killed %s ago and is not gone", killTime)
+				err = fmt.Errorf("the command was told to end %s ago and is not gone", p.grace+killTime)
 			}
 		}
 	default:
@@ -142,6 +165,9 @@ func (p *Process) blame(r *Result) {
 	killed := r.Signal == "SIGKILL" && (r.Status == StatusSignaled || r.Status == StatusLost)
 	if !gaveUp && !p.killed.Load() || !failed && !killed {
 		return
+	}
+	if _, tells := p.execution.(Terminator); tells && gaveUp && !p.killed.Load() {
+		return // the provider has said so
 	}
 	r.Status, r.Signal, r.ExitCode = StatusSignaled, "SIGKILL", spec.ExitSignalBase+int(unix.SIGKILL)
 	r.Reason = "the caller killed the command with all it had started"
@@ -176,13 +202,21 @@ func (p *Process) finish(r *Result, forced bool) error {
 		r.Notes = append(r.Notes, streams.ErrNotTaken.Error())
 		err = nil
 	}
-	if p.stdout != nil {
-		kept, truncated := p.stdout.Take()
-		r.Stdout, r.StdoutTruncated = kept, r.StdoutTruncated || truncated
-	}
-	if p.stderr != nil {
-		kept, truncated := p.stderr.Take()
-		r.Stderr, r.StderrTruncated = kept, r.StderrTruncated || truncated
+	for i, out := range []struct {
+		capture   *streams.Capture
+		kept      *[]byte
+		truncated *bool
+		omitted   *int64
+	}{{p.stdout, &r.Stdout, &r.StdoutTruncated, &r.StdoutOmitted}, {p.stderr, &r.Stderr, &r.StderrTruncated, &r.StderrOmitted}} {
+		if copied := &p.kept.out[i]; copied.file.Ring { // a follower has got bytes that the file has no more
+			*out.omitted, *out.truncated = copied.omitted, copied.omitted > 0
+		}
+		if out.capture != nil {
+			kept, omitted := out.capture.Take()
+			*out.kept = kept
+			*out.omitted += omitted
+			*out.truncated = *out.truncated || omitted > 0
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("copy the command's output: %w", err)
@@ -225,8 +259,8 @@ func (p *Process) signal(sig syscall.Signal, tree bool) error {
 	return err
 }
 
-// Close lets go of the command: one that is not detached is killed with all that
-// it started. Not needed after Wait; safe to call twice.
+// Close lets go of the command: one that is not detached ends with all that it started,
+// by SIGTERM first, and Close does not wait for that. Not needed after Wait; safe to call twice.
 func (p *Process) Close() error {
 	if p.execution == nil {
 		return nil

@@ -61,7 +61,8 @@ type Instance interface {
 // An Execution is one command in a sandbox. One with a terminal has a method
 // Terminal() *os.File with the master, one that is attached to a detached
 // command Output() (stdout, stderr *os.File), with the files that its output
-// is kept in, open for reading. Both stay the Execution's to close.
+// is kept in, as it is, open for reading. Both stay the Execution's to close. One of a transaction can have a
+// method Joining, for [Process.Joining].
 type Execution interface {
 	// ID is the id for Attach. It is empty if the command cannot be attached to.
 	ID() string
@@ -75,6 +76,13 @@ type Execution interface {
 	Wait(ctx context.Context) (Result, error)
 	// Close releases the command. A command that still runs and is not detached is killed.
 	Close() error
+}
+
+// A Terminator is an Execution with a grace. Terminate has it end, with all that it has started:
+// by SIGTERM, and by SIGKILL once the grace of the Command is over. It does not wait for the end. The
+// Result tells that the caller gave up. Another Execution gets SIGKILL at once.
+type Terminator interface {
+	Terminate() error
 }
 
 // A Lister knows which sandboxes there are.

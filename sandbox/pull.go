@@ -41,13 +41,14 @@ func (p *isolated) PullImage(ctx context.Context, text string, o PullOptions) (_
 	}
 	s := &pull{client: client, progress: o.Progress}
 	if s.image, err = imagesource.Open(ctx, text, s.options(o)); err != nil {
-		return Image{}, err
+		return Image{}, endedBy(ctx, err)
 	}
 	defer func() { err = errors.Join(err, s.image.Close()) }()
 	if s.names, err = namesOf(chosen, s.image); err != nil {
 		return Image{}, launch.Refusal(err)
 	}
-	return s.run(ctx)
+	image, err := s.run(ctx)
+	return image, endedBy(ctx, err)
 }
 
 // maxNames bounds the names that an archive gives an image.

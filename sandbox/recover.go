@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlaid"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 )
 
 // recoverTrees ends the killed applies to overlaid directories: each is finished, or taken
@@ -88,7 +89,7 @@ func notesOf(dir string, r apply.Recovery) (notes []string) {
 func named(dir string, paths []string) string {
 	var all []string
 	for _, p := range paths[:min(len(paths), maxNamed)] {
-		all = append(all, path.Join(dir, p))
+		all = append(all, streams.Visible(path.Join(dir, p)))
 	}
 	list := strings.Join(all, ", ")
 	if more := len(paths) - maxNamed; more > 0 {

@@ -63,7 +63,7 @@ func (s *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
 		return nil, err
 	}
 	c.OutputLimit = cmp.Or(c.OutputLimit, OutputLimit)
-	p := &Process{sandbox: s, detached: c.Detached}
+	p := &Process{sandbox: s, detached: c.Detached, grace: cmp.Or(Grace(c.Grace), s.info.Config.Grace).Time()}
 	if !c.Detached {
 		p.capture(&c)
 	}
@@ -86,6 +86,9 @@ func (p *Process) launch(ctx context.Context, c Command) (err error) {
 	p.streams.CloseInside()
 	if err != nil {
 		p.streams.Abandon()
+		if notRun, ok := errors.AsType[*NotRunError](err); ok {
+			return advised(notRun)
+		}
 		return err
 	}
 	if c.Terminal == nil && !c.Detached {

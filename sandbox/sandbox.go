@@ -150,9 +150,13 @@ func (s *Sandbox) Update(ctx context.Context, l Limits) error {
 // workspace or of another one, as Config.Workspace does from the start. So a sandbox can
 // be made before its task is known.
 //
+// The first directory needs a sandbox without other processes: these may set the set-group-ID
+// bit of files, which no file of the host may get.
+//
 // Errors: *ConfigError for a directory that cannot be shown, ErrBusy if something in the
-// sandbox uses the present workspace.
+// sandbox uses the present workspace, or if a process runs before the first directory comes.
 func (s *Sandbox) SetWorkspace(ctx context.Context, dir string) error {
+	s.files.endUnused()
 	return do(s, "another workspace", func(w WorkspaceSetter) error { return w.SetWorkspace(ctx, dir) })
 }
 
@@ -178,7 +182,7 @@ func (s *Sandbox) Undo(ctx context.Context, n int) error {
 	return do(s, "undo", func(u Undoer) error { return u.Undo(ctx, n) })
 }
 
-// removeTime is how long a removal may take.
+// removeTime is how long a removal may take after the grace of the commands.
 const removeTime = 30 * time.Second
 
 // Close ends all that runs in the sandbox and removes the sandbox. Calls under way end
@@ -200,7 +204,7 @@ func (s *Sandbox) Close() error {
 		return nil
 	}
 	s.files.close()
-	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
+	ctx, cancel := context.WithTimeout(context.Background(), removeTime+s.info.Config.Grace.Time())
 	defer cancel()
 	err := s.remove(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -83,7 +83,7 @@ func TestLocalRefusesEachFieldThatItDoesNotSupport(t *testing.T) {
 	}
 	t.Run("config", func(t *testing.T) {
 		eachField(t, func(t *testing.T, name string, only Config) {
-			refused(t, name, create(Request{Config: only}), []string{"workspace", "env", "timeout"})
+			refused(t, name, create(Request{Config: only}), []string{"workspace", "env", "timeout", "grace"})
 		})
 	})
 	t.Run("request", func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestLocalRefusesEachFieldThatItDoesNotSupport(t *testing.T) {
 	})
 	t.Run("command", func(t *testing.T) {
 		eachField(t, func(t *testing.T, name string, only Command) {
-			refused(t, name, startLocal(t, only), []string{"Args", "Env", "Timeout", "Stdin", "Stdout", "Stderr", "OutputLimit", "NoFiles"})
+			refused(t, name, startLocal(t, only), []string{"Args", "Env", "Timeout", "Grace", "Stdin", "Stdout", "Stderr", "OutputLimit", "NoFiles"})
 		})
 	})
 }

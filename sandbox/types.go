@@ -27,6 +27,7 @@ type (
 	//	PID       PID               // PIDPrivate or PIDHost
 	//	Limits    Limits            // of all resources
 	//	Timeout   Duration          // of each command; 0: none, in Run one minute
+	//	Grace     Grace             // between SIGTERM and SIGKILL; 0: 2s, NoGrace: SIGKILL at once
 	//	User      *User             // nil: 1000:1000
 	//	Env       map[string]string // added to PATH, HOME, USER, SHELL, LANG and TERM
 	//	Cwd       string            // "": the only overlay, else /workspace
@@ -93,6 +94,8 @@ type (
 	CPUs = spec.CPUs
 	// Duration is a time.Duration that JSON writes as Go does.
 	Duration = spec.Duration
+	// Grace is the time between SIGTERM and SIGKILL; "0s" in JSON is NoGrace.
+	Grace = spec.Grace
 	// Storage is the place of a sandbox's writes.
 	Storage = spec.Storage
 	// FieldError is a mistake in one field of a Config.
@@ -126,6 +129,13 @@ const (
 	TypeFIFO      = spec.TypeFIFO
 	TypeSocket    = spec.TypeSocket
 	TypeDevice    = spec.TypeDevice
+)
+
+// Times between SIGTERM and SIGKILL.
+const (
+	DefaultGrace = spec.DefaultGrace
+	NoGrace      = spec.NoGrace
+	MaxGrace     = spec.MaxGrace
 )
 
 const (
@@ -179,6 +189,7 @@ type (
 	//	Reason                           string        // one sentence
 	//	Stdout, Stderr                   []byte        // without a writer of the caller
 	//	StdoutTruncated, StderrTruncated bool
+	//	StdoutOmitted, StderrOmitted int64 // bytes between the head and the tail
 	//	Duration, CPU                    time.Duration // of the clock, of the processor
 	//	PeakMemory                       uint64        // in bytes
 	//	IORead, IOWritten                int64         // in bytes; -1: not known
@@ -240,18 +251,60 @@ const (
 
 // Facts about sandboxes; package spec describes them in full.
 type (
-	// Info describes a sandbox that exists.
+	// Info describes a sandbox that exists:
+	//
+	//	ID, Provider     string
+	//	Reused           bool         // whether Up has found the sandbox
+	//	State            State
+	//	From             string       // snapshot that the sandbox began with
+	//	Config           Config       // with its defaults
+	//	Owner            uint32       // user of the client that made the sandbox
+	//	Pid              int          // of the first process
+	//	Created          time.Time
+	//	NetworkAddresses []netip.Addr // with NetworkFull
+	//	Isolation        Isolation
+	//	Limits           LimitReport
+	//	Notes            []string     // for a person
 	Info = spec.Info
 	// State is the state of a sandbox.
 	State = spec.State
 	// ExecInfo describes a command that runs in a sandbox, or a detached one that has
-	// ended and whose result nobody has taken yet.
+	// ended and whose result nobody has taken yet:
+	//
+	//	ID              string
+	//	Args            []string
+	//	Pids            []int     // of its processes
+	//	Started         time.Time
+	//	Detached, Ended bool
 	ExecInfo = spec.ExecInfo
-	// Stats are the present use of a sandbox, and the most use.
+	// Stats are the present use of a sandbox, and the most use; -1 is a value that the host cannot tell:
+	//
+	//	CPU                                           time.Duration
+	//	Memory, MemoryPeak                            int64 // bytes
+	//	Pids, PidsPeak                                int64 // processes and threads
+	//	IORead, IOWritten                             int64 // bytes
+	//	NetworkReceived, NetworkSent, NetworkCharged  int64 // bytes
+	//	NetworkRequests, NetworkRefused               int64
+	//	OOMKills, ForksRefused                        int64
 	Stats = spec.Stats
-	// PoolConfig bounds the pool of a launcher.
+	// PoolConfig bounds the pool of a launcher; zero fields are the defaults in brackets:
+	//
+	//	Min         int      // blanks of each kind that clients ask for [5]
+	//	Max         int      // blanks at a time [50]
+	//	WarmUp      int      // blanks that are made at the start [10]
+	//	IdleTimeout Duration // ends blanks above Min that nobody asks for [5m]
+	//	MaxAge      Duration // age at which a blank is replaced [1h]
+	//	CheckEvery  Duration // time between two checks of a blank [30s]
 	PoolConfig = spec.PoolConfig
-	// PoolStats are the counts of a pool.
+	// PoolStats are the counts of a pool:
+	//
+	//	Config                     PoolConfig     // with its defaults
+	//	Total, Ready               int            // blanks
+	//	Hits                       int            // new sandboxes that claimed a blank
+	//	Misses                     map[string]int // new sandboxes without a blank, by the reason
+	//	AverageClaim, LongestClaim Duration
+	//	Stale, Failed              int            // blanks
+	//	LastError                  string         // of the last failure
 	PoolStats = spec.PoolStats
 	// Winsize is the size of a terminal, in characters.
 	Winsize = spec.Winsize

@@ -4,6 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/overlaid"
 )
 
 // verify returns an error that is ErrDamaged if the content of the sandbox's files
@@ -58,4 +64,24 @@ func (f *verifiedFile) Read(b []byte) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// untie returns a function for an apply of a tree that is read from now on. The function is called after the changes
+// were read. Then it is an error if a directory of the host was renamed meanwhile. With directories it has directories of
+// the host that were renamed inside be free to go.
+//
+// A program that reads the layers by a list of marks does not see later renames. So it can also
+// take a file for another one. A program that reads the marks themselves can only overlook a directory.
+func (c *Changes) untie(t *overlaid.Tree) func(ctx context.Context, directories bool) error {
+	listed := slices.ContainsFunc(t.Stack.Layers, func(l layer.Layer) bool { return l.Marks != nil })
+	since := c.opened
+	if !listed {
+		since = time.Now()
+	}
+	return func(ctx context.Context, directories bool) error {
+		if !directories && !listed {
+			return nil
+		}
+		return about(c.id, c.source.Untie(ctx, launch.Untie{Since: since, Directories: directories}))
+	}
 }

@@ -18,7 +18,7 @@ import (
 const agentCalls = `
 capget capset chdir clone close close_range dup3 epoll_ctl epoll_pwait execve
 exit_group fchdir fchmod fcntl fstatfs getcwd getgroups getresgid getresuid gettid ioctl
-kill mmap openat pipe2 prctl prlimit64 read recvfrom recvmsg rt_sigaction
+kill mmap openat pipe2 prctl prlimit64 pwrite64 read recvfrom recvmsg rt_sigaction
 rt_sigprocmask sendmsg setgroups setresgid setresuid setsid wait4 write
 `
 

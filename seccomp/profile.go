@@ -21,6 +21,19 @@ import (
 // Any other name is an error. Every name is an error on an architecture for which the
 // rules' argument order and constants were not checked.
 func Profile(name string) (*specs.LinuxSeccomp, error) {
+	return build(name, setid)
+}
+
+// WithGroupIDs is [Profile] for a sandbox that can write to no directory of the host: its
+// programs may set the set-group-ID bit. On a directory the bit gives new files the
+// directory's group, as in repositories that a group shares. On a program it gives no right
+// inside, where nothing gains privileges.
+func WithGroupIDs(name string) (*specs.LinuxSeccomp, error) {
+	return build(name, unix.S_ISUID)
+}
+
+// build makes a profile that refuses the bits in the modes of files.
+func build(name string, refused uint64) (*specs.LinuxSeccomp, error) {
 	// s390x alone passes clone's flags second; a rule that looks elsewhere
 	// would allow every namespace.
 	if arch := runtime.GOARCH; arch != "amd64" && arch != "arm64" {
@@ -28,29 +41,29 @@ func Profile(name string) (*specs.LinuxSeccomp, error) {
 	}
 	switch name {
 	case "default":
-		return defaultProfile(), nil
+		return defaultProfile(refused), nil
 	case "strict":
-		return strictProfile(), nil
+		return strictProfile(refused), nil
 	case "debug":
-		return debugProfile(), nil
+		return debugProfile(refused), nil
 	}
 	return nil, fmt.Errorf("seccomp profile %q: not built in, there are default, strict and debug: give one of these, or the path of a file", name)
 }
 
-func defaultProfile() *specs.LinuxSeccomp {
+func defaultProfile(refused uint64) *specs.LinuxSeccomp {
 	const personalityLinux, personalityAsk = 0, 0xffff_ffff
 	return allowList(compute+beyondCompute, slices.Concat(
-		modeRules(), socketRules(), ioctlRules(),
+		modeRules(refused), socketRules(), ioctlRules(),
 		personalityRules(personalityLinux, personalityAsk)))
 }
 
-func strictProfile() *specs.LinuxSeccomp {
-	return allowList(compute, slices.Concat(modeRules(), strictSocketRules(), strictIoctlRules()))
+func strictProfile(refused uint64) *specs.LinuxSeccomp {
+	return allowList(compute, slices.Concat(modeRules(refused), strictSocketRules(), strictIoctlRules()))
 }
 
-func debugProfile() *specs.LinuxSeccomp {
+func debugProfile(refused uint64) *specs.LinuxSeccomp {
 	const addrNoRandomize = 0x0040000 // linux/personality.h
-	p := defaultProfile()
+	p := defaultProfile(refused)
 	p.Syscalls[0].Names = sortedNames(compute + beyondCompute + debugCalls)
 	p.Syscalls = append(p.Syscalls, personalityRules(addrNoRandomize)...)
 	return p

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -112,6 +113,33 @@ func TestProfilesAreAsWrittenDown(t *testing.T) {
 		}
 		if again, _ := json.MarshalIndent(read, "", "  "); !bytes.Equal(append(again, '\n'), data) {
 			t.Errorf("%s is read as something else", path)
+		}
+	}
+}
+
+// TestGroupIDsChangeNoOtherRule: the form for sandboxes that write to no directory of the host
+// differs from the published one in the modes of files, and nowhere else.
+func TestGroupIDsChangeNoOtherRule(t *testing.T) {
+	for _, name := range []string{"default", "strict", "debug"} {
+		published, err := Profile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := WithGroupIDs(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := 0
+		for i := range other.Syscalls {
+			for j := range other.Syscalls[i].Args {
+				if arg := &other.Syscalls[i].Args[j]; arg.Value == unix.S_ISUID && published.Syscalls[i].Args[j].Value == setid {
+					arg.Value = setid
+					changed++
+				}
+			}
+		}
+		if changed != 9 || !reflect.DeepEqual(published, other) {
+			t.Errorf("%s: %d rules of modes differ, and others: %v", name, changed, !reflect.DeepEqual(published, other))
 		}
 	}
 }

@@ -26,34 +26,32 @@ func allow(name string, conditions ...specs.LinuxSeccompArg) specs.LinuxSyscall 
 // argument everywhere but on s390, clone(2). CLONE_NEWTIME's bit belongs to the
 // exit signal in clone; no signal has it.
 func cloneRule() specs.LinuxSyscall {
-	const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS |
-		unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
-		unix.CLONE_NEWTIME
-	return allow("clone", bits(0, namespaces, 0))
+	return allow("clone", bits(0, newNamespaces, 0))
 }
 
-// modeRules refuse to make a set-id file: one in a workspace is set-id on the
-// host too, and there for its owner, maybe root. mkdir needs no rule, the
-// kernel takes these bits away (fs/namei.c:vfs_mkdir).
-func modeRules() []specs.LinuxSyscall {
-	const (
-		setid = unix.S_ISUID | unix.S_ISGID
-		// O_TMPFILE contains O_DIRECTORY, which alone creates nothing.
-		creates = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
-	)
+// setid are the bits that make a set-id file.
+const setid = unix.S_ISUID | unix.S_ISGID
+
+// modeRules refuse bits in the mode of a file. A set-id file in a workspace is set-id on the
+// host too, and there for its owner, maybe root. A filter cannot tell a directory, where the
+// set-group-ID bit is harmless, from a file. mkdir needs no rule, the kernel takes these bits
+// away (fs/namei.c:vfs_mkdir).
+func modeRules(refused uint64) []specs.LinuxSyscall {
+	// O_TMPFILE contains O_DIRECTORY, which alone creates nothing.
+	const creates = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
 	return []specs.LinuxSyscall{
-		allow("chmod", bits(1, setid, 0)),
-		allow("creat", bits(1, setid, 0)),
-		allow("fchmod", bits(1, setid, 0)),
-		allow("fchmodat", bits(2, setid, 0)),
-		allow("fchmodat2", bits(2, setid, 0)),
-		allow("mknod", bits(1, setid, 0)),
-		allow("mknodat", bits(2, setid, 0)),
+		allow("chmod", bits(1, refused, 0)),
+		allow("creat", bits(1, refused, 0)),
+		allow("fchmod", bits(1, refused, 0)),
+		allow("fchmodat", bits(2, refused, 0)),
+		allow("fchmodat2", bits(2, refused, 0)),
+		allow("mknod", bits(1, refused, 0)),
+		allow("mknodat", bits(2, refused, 0)),
 		// The mode is anything at all where nothing is created, open(2).
 		allow("open", bits(1, creates, 0)),
-		allow("open", bits(2, setid, 0)),
+		allow("open", bits(2, refused, 0)),
 		allow("openat", bits(2, creates, 0)),
-		allow("openat", bits(3, setid, 0)),
+		allow("openat", bits(3, refused, 0)),
 	}
 }
 

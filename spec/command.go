@@ -29,13 +29,16 @@ type Command struct {
 	// Timeout ends the command and all it started; 0 takes the configuration's, where 0
 	// means none.
 	Timeout Duration `json:"timeout,omitzero"`
+	// Grace is the time between SIGTERM and SIGKILL when the runtime ends the command; 0 takes
+	// the configuration's.
+	Grace Grace `json:"grace,omitzero"`
 	// Terminal gives it a terminal of this size in place of the three files.
 	Terminal *Winsize `json:"terminal,omitempty"`
 	// PlainNewlines, with Terminal, has the terminal pass each newline of the output on as
 	// it is.
 	PlainNewlines bool `json:"plain_newlines,omitempty"`
-	// Detached lets it go on when its caller goes. Its output is kept by the sandbox, the
-	// first OutputLimit bytes of each stream.
+	// Detached lets it go on when its caller goes. Its output is kept by the sandbox, of each
+	// stream OutputLimit bytes: half from its head and half from its tail.
 	Detached    bool  `json:"detached,omitempty"`
 	OutputLimit int64 `json:"output_limit,omitempty"`
 	// NoFiles leaves the files out of the Result.
@@ -68,6 +71,7 @@ func (c Command) In(box Config) (Config, error) {
 	box.Cwd = cmp.Or(c.Cwd, box.Cwd)
 	box.User = cmp.Or(c.User, box.User)
 	box.Timeout = cmp.Or(c.Timeout, box.Timeout)
+	box.Grace = cmp.Or(c.Grace, box.Grace)
 	if c.Limits != (Limits{}) {
 		for _, l := range LimitFields() {
 			l.Tighten(&box.Limits, c.Limits)
@@ -83,6 +87,8 @@ func (c Command) Check() error {
 		return errors.New("a command without a program; name it in Args[0]")
 	case c.Timeout < 0:
 		return fmt.Errorf("a timeout of %s; 0 takes the configuration's", time.Duration(c.Timeout))
+	case c.Grace.problem() != "":
+		return errors.New("grace: " + c.Grace.problem())
 	case c.OutputLimit < 0:
 		return fmt.Errorf("an output limit of %d bytes; 0 means %d", c.OutputLimit, OutputLimit)
 	case c.Cwd != "" && !path.IsAbs(c.Cwd):

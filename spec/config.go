@@ -44,7 +44,8 @@ type Config struct {
 
 	// Overlays are host directories that the sandbox sees at their own paths. The sandbox
 	// can change the files there. Its writes go to a layer of the sandbox, and the host's
-	// files stay as they are. "/" is the whole root; only root may ask for it.
+	// files stay as they are. "/" is the whole root; only root may ask for it. A directory whose path has
+	// symbolic links is at the path without links, too, if nothing else is there.
 	Overlays []string `json:"overlays,omitempty"`
 
 	// Storage is the place of the sandbox's writes. Empty: the launcher decides. It takes
@@ -95,6 +96,11 @@ type Config struct {
 	// Timeout is the time after which the command, and all processes that it has started,
 	// are killed. 0 means none.
 	Timeout Duration `json:"timeout,omitzero"`
+
+	// Grace is the time between SIGTERM and SIGKILL when the runtime ends a command: at its
+	// timeout, when its caller gives up, and when the sandbox is removed. 0: DefaultGrace.
+	// NoGrace: SIGKILL at once.
+	Grace Grace `json:"grace,omitzero"`
 
 	// User is the identity of the command, by ids or by a name. Nil: 1000:1000.
 	User *User `json:"user,omitempty"`
@@ -218,6 +224,7 @@ func (c Config) Complete() (Config, error) {
 		l.Complete(&c)
 	}
 	c.Cwd = cmp.Or(c.Cwd, c.start())
+	c.Grace = cmp.Or(c.Grace, DefaultGrace)
 	c.Hostname = cmp.Or(c.Hostname, "sandbox")
 	c.Seccomp = cmp.Or(c.Seccomp, "default")
 	user := User{UID: 1000, GID: 1000}
@@ -277,21 +284,29 @@ func ReadConfig(r io.Reader) (Config, error) {
 	if len(data) > maxConfig {
 		return c, fmt.Errorf("configuration is larger than %d bytes", maxConfig)
 	}
+	return c, DecodeJSON(data, &c, "configuration")
+}
+
+// DecodeJSON reads one value in JSON into v, a pointer to a struct. Fields that do not exist, and anything
+// after the value, are errors. Errors name the line and the field, and the form that is allowed; document is
+// the word for the whole text.
+func DecodeJSON(data []byte, v any, document string) error {
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // the byte order mark of editors on Windows
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&c); err != nil {
-		return c, describe(data, err)
+	if err := dec.Decode(v); err != nil {
+		return describe(data, reflect.TypeOf(v).Elem(), document, err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return c, errors.New("something follows the configuration's closing brace")
+		return fmt.Errorf("something follows the %s's closing brace", document)
 	}
-	return c, nil
+	return nil
 }
 
 const maxConfig = 1 << 20
 
 // describe adds the line to a JSON error that has an offset.
-func describe(data []byte, err error) error {
+func describe(data []byte, t reflect.Type, document string, err error) error {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
 	var offset int64
@@ -299,11 +314,19 @@ func describe(data []byte, err error) error {
 	case errors.As(err, &syntax):
 		offset = syntax.Offset
 	case errors.As(err, &kind):
-		offset, err = kind.Offset, wrongType(kind)
+		offset, err = kind.Offset, wrongType(kind, document)
 	case errors.Is(err, io.EOF):
-		return errors.New("configuration is empty")
+		return fmt.Errorf("%s is empty", document)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%s ends before its closing brace: %w", document, err)
 	default:
-		if field := faultyField(data, reflect.TypeFor[Config](), ""); field != "" {
+		if unknown, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+			name := strings.Trim(unknown, `"`)
+			offset = int64(max(0, bytes.Index(data, []byte(`"`+name+`"`))))
+			err = fmt.Errorf("unknown field %s", unknown)
+			break
+		}
+		if field := faultyField(data, t, ""); field != "" {
 			return fmt.Errorf("%s: %w", field, err)
 		}
 		return err
@@ -314,8 +337,8 @@ func describe(data []byte, err error) error {
 
 // wrongType is the error of a value of another JSON type than the field's. The error of
 // package json names types of Go instead.
-func wrongType(e *json.UnmarshalTypeError) error {
-	field := "the configuration"
+func wrongType(e *json.UnmarshalTypeError, document string) error {
+	field := "the " + document
 	if e.Field != "" {
 		field = strconv.Quote(e.Field)
 	}
@@ -328,17 +351,31 @@ func wrongType(e *json.UnmarshalTypeError) error {
 // faultyField is the name of the first field of a type t that its own text form refuses in data.
 // The error of package json has no field then. The result is empty if there is none.
 func faultyField(data []byte, t reflect.Type, within string) string {
-	var values map[string]json.RawMessage
-	if t.Kind() != reflect.Struct || json.Unmarshal(data, &values) != nil {
-		return ""
-	}
-	for f := range t.Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		value, given := values[name]
-		if !given || json.Unmarshal(value, reflect.New(f.Type).Interface()) == nil {
-			continue
+	switch t.Kind() {
+	case reflect.Slice:
+		var values []json.RawMessage
+		if json.Unmarshal(data, &values) != nil {
+			return ""
 		}
-		return cmp.Or(faultyField(value, f.Type, within+name+"."), within+name)
+		for i, value := range values {
+			if name := fmt.Sprintf("%s[%d]", within, i); json.Unmarshal(value, reflect.New(t.Elem()).Interface()) != nil {
+				return cmp.Or(faultyField(value, t.Elem(), name), name)
+			}
+		}
+	case reflect.Struct:
+		var values map[string]json.RawMessage
+		if json.Unmarshal(data, &values) != nil {
+			return ""
+		}
+		for f := range t.Fields() {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			value, given := values[name]
+			if !given || json.Unmarshal(value, reflect.New(f.Type).Interface()) == nil {
+				continue
+			}
+			name = strings.TrimPrefix(within+"."+name, ".")
+			return cmp.Or(faultyField(value, f.Type, name), name)
+		}
 	}
 	return ""
 }

@@ -20,6 +20,7 @@ func TestZeroConfigIsTheSafest(t *testing.T) {
 		Network:     NetworkNone,
 		Sensitivity: SensitivityPublic,
 		PID:         PIDPrivate,
+		Grace:       DefaultGrace,
 		Limits:      Limits{Memory: 1 << 30, CPUs: 1, Pids: 512, FileSize: Unlimited, NoFile: 4096, ShmSize: 64 << 20, Disk: 768 << 20, Files: 98304},
 		User:        &User{UID: 1000, GID: 1000},
 		Cwd:         "/workspace",

@@ -17,7 +17,8 @@ type Limits struct {
 	Memory Size `json:"memory,omitempty"`
 	// CPUs is the share of processor time: 1.5 is one core and a half.
 	CPUs CPUs `json:"cpus,omitempty"`
-	// Pids counts processes and threads of the command, at once.
+	// Pids counts processes and threads of each command, at once. All commands of a sandbox
+	// together, with its PID 1 and the helpers, can have AgentPids more.
 	Pids int64 `json:"pids,omitempty"`
 	// FileSize is the largest file the command may write, in bytes.
 	FileSize Size `json:"file_size,omitempty"`

@@ -87,7 +87,7 @@ func count(of func(*PoolConfig) *int) func(*PoolConfig, string) error {
 		if *of(c), err = strconv.Atoi(text); err == nil && *of(c) < 1 {
 			err = errors.New("it must be 1 or more")
 		} else if err != nil {
-			err = errors.New("it is not a number")
+			err = errors.New("it must be a whole number")
 		}
 		return err
 	}
@@ -109,26 +109,30 @@ func period(of func(*PoolConfig) *Duration) func(*PoolConfig, string) error {
 // completes it. Each field can be left out. A time without a unit is in seconds.
 func ParsePool(text string) (PoolConfig, error) {
 	var c PoolConfig
+	var wrong []string
 	seen := map[string]bool{}
 	for part := range strings.SplitSeq(text, ",") {
 		name, value, ok := strings.Cut(part, "=")
 		set := poolFields[name]
 		if !ok || set == nil {
-			return c, fmt.Errorf("%q is no setting; write NAME=VALUE with the names %s, such as min=5,max=50",
-				part, strings.Join(slices.Sorted(maps.Keys(poolFields)), ", "))
+			wrong = append(wrong, fmt.Sprintf("%q is no setting; write NAME=VALUE with the names %s, such as min=5,max=50",
+				part, strings.Join(slices.Sorted(maps.Keys(poolFields)), ", ")))
+			continue
 		}
 		if seen[name] {
-			return c, fmt.Errorf("%s: %s is there twice", part, name)
+			wrong = append(wrong, fmt.Sprintf("%s: %s is there twice", part, name))
+			continue
 		}
 		seen[name] = true
 		if err := set(&c, value); err != nil {
-			return c, fmt.Errorf("%s: %w", part, err)
+			wrong = append(wrong, fmt.Sprintf("%s: %v", part, err))
 		}
 	}
-	c = c.withDefaults()
-	var wrong []string
-	for _, err := range c.problems("") {
-		wrong = append(wrong, err.Error())
+	if wrong == nil { // the bounds depend on each other
+		c = c.withDefaults()
+		for _, err := range c.problems("") {
+			wrong = append(wrong, err.Error())
+		}
 	}
 	if wrong != nil {
 		return c, errors.New(strings.Join(wrong, "; "))

@@ -53,10 +53,15 @@ type Result struct {
 	// Reason is one sentence for a person or a model.
 	Reason string `json:"reason"`
 
+	// Stdout and Stderr are the output. Of long output they have the head and the tail.
 	Stdout          []byte `json:"-"`
 	Stderr          []byte `json:"-"`
 	StdoutTruncated bool   `json:"stdout_truncated"`
 	StderrTruncated bool   `json:"stderr_truncated"`
+	// StdoutOmitted and StderrOmitted are how many bytes are missing in the middle, between the head and
+	// the tail. Both halves have the same length, but for a character in UTF-8 that was cut.
+	StdoutOmitted int64 `json:"stdout_omitted_bytes"`
+	StderrOmitted int64 `json:"stderr_omitted_bytes"`
 
 	Duration time.Duration `json:"-"`
 	// CPU is the processor time of the command and all it started, user and

@@ -191,6 +191,9 @@ func (c Config) validateProcess(p *problems) {
 	if c.Timeout < 0 {
 		p.add("timeout", "%s is negative; 0 means none", time.Duration(c.Timeout))
 	}
+	if problem := c.Grace.problem(); problem != "" {
+		p.add("grace", "%s", problem)
+	}
 	if !path.IsAbs(c.Cwd) {
 		p.add("cwd", "%q is not an absolute path inside the sandbox", c.Cwd)
 	}

@@ -9,8 +9,10 @@
  *	the top directory of that file system, open for reading. At 8 may be a
  *	file with the sandbox's seccomp filter. The agent reads no environment.
  *	Its arguments may be the word "filters": then commands may load seccomp
- *	filters; and the word "shared": then the agent is no process 1, and
- *	shares the pid namespace of the host.
+ *	filters; the word "shared": then the agent is no process 1, and shares
+ *	the pid namespace of the host; and the word "group-ids": then the
+ *	sandbox's filter allows the set-group-ID bit, which a host can
+ *	withhold from later commands.
  *
  * LIFE CYCLE
  *	1. start() checks the process, drops privileges and loads the filter.
@@ -54,6 +56,8 @@
  *	  detached exec, in tables of fixed size. It reads 56 bytes at a time,
  *	  and only from the host. The child parses the payload. Another child
  *	  copies the output of a detached exec.
+ *	- A call that waits for its answer is refused without a look at anything
+ *	  but its number, one call in a turn: notify.c.
  *	- Its capabilities are SETUID, SETGID, KILL and SYS_CHROOT within its
  *	  user namespace, under the seccomp filter of the sandbox.
  *
@@ -74,6 +78,7 @@
 #include "exec.h"
 #include "filter.h"
 #include "loop.h"
+#include "notify.h"
 #include "start.h"
 
 enum { REAPED_AT_ONCE = 64 };
@@ -104,6 +109,8 @@ static bool serve(size_t mark)
 		connections_serve(mark - FROM_CONNECTIONS);
 	else if (mark == FROM_LISTENER)
 		connections_accept();
+	else if (mark == FROM_NOTIFY)
+		notify_serve();
 	else
 		return read(CHILDREN, &info, sizeof(info)) > 0;
 	return false;
@@ -119,6 +126,8 @@ static bool read_arguments(int argc, char **argv)
 			filter_allow_filters();
 		if (strcmp(argv[i], "shared") == 0)
 			shared = true;
+		if (strcmp(argv[i], "group-ids") == 0)
+			filter_await_withhold();
 	}
 	return shared;
 }
@@ -132,6 +141,7 @@ int main(int argc, char **argv)
 	if (!loop_watch(CHILDREN, FROM_CHILDREN) ||
 	    (listener && !loop_watch(LISTENER, FROM_LISTENER)))
 		die(STAGE_LOOP, errno);
+	notify_open();
 	connections_open(FIRST, !listener);
 	for (;;) {
 		int64_t mark = loop_wait(more);

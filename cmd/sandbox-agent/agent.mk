@@ -44,3 +44,4 @@ agent-asan:
 	$(AGENT_SANITIZE) -o $(AGENT_ASAN)/serve_fuzz $(AGENT_DIR)/fuzz/serve_fuzz.c \
 		$(addprefix $(AGENT_DIR)/,connection.c detached.c drain.c event.c exec.c loop.c request.c) \
 		-Wl,--wrap=fork,--wrap=syscall,--wrap=kill
+	$(AGENT_SANITIZE) -o $(AGENT_ASAN)/drain_check $(AGENT_DIR)/fuzz/drain_check.c

@@ -9,6 +9,7 @@
 #include "connection.h"
 #include "event.h"
 #include "exec.h"
+#include "filter.h"
 #include "loop.h"
 #include "start.h"
 
@@ -83,6 +84,17 @@ static size_t collect(struct msghdr *m, int fds[MAX_FILES])
 	return n;
 }
 
+/* withhold takes the set-group-ID bit from all execs that start later. */
+static void withhold(int socket)
+{
+	const struct event done = { .kind = EVENT_WITHHELD };
+
+	if (filter_withhold())
+		send_event(socket, &done, -1);
+	else
+		send_failure(socket, EVENT_FAILED, STAGE_NARROW, errno);
+}
+
 /* answer carries out a request, and returns how many of the descriptors it took. */
 static size_t answer(struct connection *c, const struct request *r, uint32_t kind, const int *fds, size_t n)
 {
@@ -98,6 +110,9 @@ static size_t answer(struct connection *c, const struct request *r, uint32_t kin
 		return 1;
 	case REQUEST_LIST:
 		exec_list(fds[0]);
+		return 0;
+	case REQUEST_WITHHOLD:
+		withhold(fds[0]);
 		return 0;
 	case REQUEST_TIE:
 		c->tied = true;

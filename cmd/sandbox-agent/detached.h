@@ -13,7 +13,8 @@ struct detached {
 	bool kept;
 	pid_t pid;		/* 0 once it was reaped */
 	pid_t drainer;		/* 0 once it was reaped */
-	uint64_t ended;		/* the how-manieth to end; 0 while it runs */
+	uint32_t refused;	/* REFUSED_ bits, of calls of the command */
+	uint64_t ended;		/* its place in the order of ends; 0 while it runs */
 	struct event exit;	/* once it has ended */
 	uint8_t id[ID_SIZE];
 };

@@ -30,6 +30,7 @@ enum { SPARE_FILES = 8 + MAX_CONNECTIONS + MAX_FILES + 4 };
 static struct exec {
 	pid_t pid;		/* of an attached exec, until it is reaped */
 	int socket;		/* -1 once the host has closed its end */
+	uint32_t refused;	/* of an attached exec: REFUSED_ bits */
 	struct detached *of;	/* of a detached exec, whose pid is there */
 } execs[MAX_EXECS];
 
@@ -281,9 +282,32 @@ static void detached_reaped(struct detached *d, pid_t pid, const struct event *e
 	}
 }
 
+/* refusals returns where the refused calls of a running exec are noted; NULL if there is none. */
+static uint32_t *refusals(pid_t pid)
+{
+	struct detached *d = detached_of(pid);
+
+	if (d)
+		return d->pid == pid ? &d->refused : NULL;
+	for (size_t i = 0; i < used; i++)
+		if (execs[i].pid == pid)
+			return &execs[i].refused;
+	return NULL;
+}
+
+void exec_refused(pid_t session, uint32_t refused)
+{
+	uint32_t *noted = session > 0 ? refusals(session) : NULL;
+
+	if (noted)
+		*noted |= refused;
+}
+
 void exec_reaped(pid_t pid, int status, const struct rusage *usage)
 {
+	const uint32_t *refused = refusals(pid);
 	const struct event exit = {
+		.refused = refused ? *refused : 0,
 		.kind = EVENT_EXITED,
 		.value = status,
 		.user_us = microseconds(usage->ru_utime),

@@ -29,5 +29,8 @@ void exec_forget(const uint8_t id[ID_SIZE]);
 /* exec_serve takes one message of the host's about an exec. */
 void exec_serve(size_t index);
 
+/* exec_refused is told of a refused call in the session of an exec. */
+void exec_refused(pid_t session, uint32_t refusals);
+
 /* exec_reaped is told of each child that has ended. */
 void exec_reaped(pid_t pid, int status, const struct rusage *usage);

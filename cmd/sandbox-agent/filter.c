@@ -12,6 +12,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -19,19 +20,33 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "filter.h"
 #include "protocol.h"
 
-/* The flags that a stored filter may have. Other flags can need a supervising process. */
+/* The flags that a stored filter may have. The agent serves the listener: notify.c. */
 static const uint32_t known_flags =
-	SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_LOG | SECCOMP_FILTER_FLAG_SPEC_ALLOW;
+	SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_LOG | SECCOMP_FILTER_FLAG_SPEC_ALLOW |
+	SECCOMP_FILTER_FLAG_NEW_LISTENER;
+
+static int listener = -1;
 
 static bool load(unsigned int flags, const struct sock_fprog *program)
 {
-	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, program) == 0;
+	long result = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, program);
+
+	if (!(flags & SECCOMP_FILTER_FLAG_NEW_LISTENER))
+		return result == 0;
+	listener = (int)result; /* close-on-exec */
+	return result >= 0;
+}
+
+int filter_listener(void)
+{
+	return listener;
 }
 
 bool filter_is_valid(const void *bytes, size_t size)
@@ -147,15 +162,86 @@ void filter_allow_filters(void)
 	to_filters = SECCOMP_RET_ALLOW;
 }
 
+/* The calls that take a mode. 0xffff, the number of no call, stands for a call that the architecture lacks. */
+enum { CALL_FCHMODAT2 = 452 };
+#ifdef SYS_chmod
+enum { CALL_CHMOD = SYS_chmod, CALL_CREAT = SYS_creat, CALL_MKNOD = SYS_mknod, CALL_OPEN = SYS_open };
+#else
+enum { CALL_CHMOD = 0xffff, CALL_CREAT = 0xffff, CALL_MKNOD = 0xffff, CALL_OPEN = 0xffff };
+#endif
+
+/* From the place HERE go to YES where the word has one of the bits, and else to NO. */
+#define IF_BITS(here, bits, yes, no) \
+	BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, bits, (yes) - (here) - 1, (no) - (here) - 1)
+#define GO(here, to) BPF_STMT(BPF_JMP | BPF_JA, (to) - (here) - 1)
+
+/* O_TMPFILE contains O_DIRECTORY, which alone creates nothing. */
+static const uint32_t creates = O_CREAT | (O_TMPFILE & ~O_DIRECTORY);
+
+/* load_withhold: open(2) and openat(2) have a mode only where they create a file. */
+static bool load_withhold(void)
+{
+	enum { OPEN = 13, OPENAT = 15, MODE1 = 17, MODE2 = 19, MODE3 = 21, BIT = 22, DENIED = 23, ALLOWED = 24 };
+	struct sock_filter code[] = {
+		LOAD(arch),
+		IF(1, native, 2, DENIED),
+		LOAD(nr),
+		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, ~(uint32_t)X32),
+		IF(4, CALL_CHMOD, MODE1, 5),
+		IF(5, SYS_fchmod, MODE1, 6),
+		IF(6, CALL_CREAT, MODE1, 7),
+		IF(7, CALL_MKNOD, MODE1, 8),
+		IF(8, SYS_fchmodat, MODE2, 9),
+		IF(9, CALL_FCHMODAT2, MODE2, 10),
+		IF(10, SYS_mknodat, MODE2, 11),
+		IF(11, CALL_OPEN, OPEN, 12),
+		IF(12, SYS_openat, OPENAT, ALLOWED),
+		[OPEN] = LOAD(args[1]),
+		IF_BITS(14, creates, MODE2, ALLOWED),
+		[OPENAT] = LOAD(args[2]),
+		IF_BITS(16, creates, MODE3, ALLOWED),
+		[MODE1] = LOAD(args[1]),
+		GO(18, BIT),
+		[MODE2] = LOAD(args[2]),
+		GO(20, BIT),
+		[MODE3] = LOAD(args[3]),
+		[BIT] = IF_BITS(BIT, S_ISGID, DENIED, ALLOWED),
+		[DENIED] = RETURN(SECCOMP_RET_ERRNO | EPERM),
+		[ALLOWED] = RETURN(SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog program = { sizeof(code) / sizeof(code[0]), code };
+
+	return load(SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program) ||
+	       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/* A host may ask for filter_withhold. A host has asked for it. */
+static bool awaits_withhold, withheld;
+
+void filter_await_withhold(void)
+{
+	awaits_withhold = true;
+}
+
+bool filter_withhold(void)
+{
+	if (!withheld)
+		withheld = load_withhold();
+	if (!withheld)
+		return false;
+	awaits_withhold = false;
+	return filter_settle();
+}
+
 /*
  * filter_settle loads the commands' filter in the agent if the sandbox's filter denies
  * clone3. This is so on cgroup v1, where the agent does not need clone3. Then the kernel
  * does not have to build and free a filter for each command. The call with a size of 0
- * only tests the filter.
+ * only tests the filter. An agent that may have to load another filter cannot settle yet.
  */
 bool filter_settle(void)
 {
-	if (syscall(SYS_clone3, NULL, 0) < 0 && errno == ENOSYS)
+	if (!awaits_withhold && syscall(SYS_clone3, NULL, 0) < 0 && errno == ENOSYS)
 		return filter_narrow();
 	return true;
 }

@@ -10,6 +10,9 @@
  */
 bool filter_load(int fd);
 
+/* filter_listener is the descriptor of that filter's listener; -1 if it has none. */
+int filter_listener(void);
+
 /* filter_is_valid checks the size bytes of such a file, as far as seccomp(2) will not. */
 bool filter_is_valid(const void *bytes, size_t size);
 
@@ -20,6 +23,15 @@ bool filter_is_valid(const void *bytes, size_t size);
  */
 bool filter_narrow(void);
 bool filter_settle(void);
+
+/*
+ * filter_withhold loads one more filter in the agent, for good: this process and all it
+ * starts get EPERM for the set-group-ID bit in the mode of a file. The sandbox's filter may
+ * allow this bit. filter_await_withhold says that it does; it comes before filter_settle,
+ * which would leave the agent no way to load another filter.
+ */
+bool filter_withhold(void);
+void filter_await_withhold(void);
 
 /* filter_allow_filters lets commands load filters. It comes before the two above. */
 void filter_allow_filters(void);

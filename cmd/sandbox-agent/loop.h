@@ -7,12 +7,13 @@
 
 #include "protocol.h"
 
-/* Marks in epoll's data: indices of the execs, of the connections, and two. */
+/* Marks in epoll's data: indices of the execs, of the connections, and three. */
 enum {
 	FROM_EXECS = 0,
 	FROM_CONNECTIONS = MAX_EXECS,
 	FROM_LISTENER = FROM_CONNECTIONS + MAX_CONNECTIONS,
 	FROM_CHILDREN,
+	FROM_NOTIFY,
 };
 
 /* loop_watch has loop_wait return mark when there is something to read. */

@@ -6,8 +6,8 @@
  * both ends run on it. The sizes are the protocol; a change to either struct,
  * to the payload or to the meaning of a field is a new PROTOCOL_VERSION.
  *
- *   control    host -> agent   requests EXEC, ATTACH, LIST, each with the socket
- *                              that is answered on; TIE, FORGET, with none
+ *   control    host -> agent   requests EXEC, ATTACH, LIST, WITHHOLD, each with the
+ *                              socket that is answered on; TIE, FORGET, with none
  *              agent -> host   event HELLO or FATAL, once
  *   exec       agent -> host   event EXITED; of a detached exec also DRAINED,
  *                              before or after that; for ATTACH first of all
@@ -19,6 +19,7 @@
  *                              once; event FAILED, at most once; then the end
  *                              of the stream, which execve(2) or death makes
  *   list       agent -> host   a struct list, once
+ *   withhold   agent -> host   event WITHHELD or FAILED, once
  *
  * An agent has one control socket from its start, and one more for each host
  * that connects to its listener. HELLO has this form and kind in every version,
@@ -35,7 +36,7 @@
 #include <stdint.h>
 
 enum {
-	PROTOCOL_VERSION = 4,
+	PROTOCOL_VERSION = 6,
 	AGENT_ID = 65535,		/* uid and gid that no exec may have */
 	MAX_EXECS = 1024,		/* sockets of execs, attached to or of the host's own */
 	MAX_DETACHED = 256,		/* that run, or whose exit is kept */
@@ -64,6 +65,8 @@ enum request_kind {
 	REQUEST_ATTACH = 4,	/* hear of a detached exec, signal it */
 	REQUEST_LIST = 5,	/* the detached execs that are kept */
 	REQUEST_FORGET = 6,	/* keep no more of a detached exec */
+	REQUEST_WITHHOLD = 7,	/* no exec that starts from now on sets the set-group-ID
+				   bit; since version 5 */
 };
 
 /*
@@ -84,7 +87,9 @@ struct request {
 	uint32_t signal;	/* SIGNAL: its number */
 	uint32_t group;		/* SIGNAL: 1 for the process group, 0 for the process */
 	uint32_t reserved;	/* 0 */
-	uint64_t limit;		/* EXEC, detached: bytes kept of each stream */
+	uint64_t limit;		/* EXEC, detached: bytes kept of each stream, as struct
+				   output_header has it since version 6, before only the
+				   first ones, as a plain file */
 	uint8_t id[ID_SIZE];	/* EXEC, detached; ATTACH; FORGET */
 };
 
@@ -99,13 +104,23 @@ enum event_kind {
 	EVENT_ATTACHED = 6,
 	EVENT_DRAINED = 7,	/* nobody holds the output's pipes any more */
 	EVENT_LIST = 8,		/* value: the number of ids */
+	EVENT_WITHHELD = 9,
+};
+
+/* Calls that the sandbox's filter has refused to the processes in an exec's session. */
+enum {
+	REFUSED_TRACE = 1,	/* ptrace, process_vm_readv, process_vm_writev, kcmp, pidfd_getfd */
+	REFUSED_PERF = 2,	/* perf_event_open */
+	REFUSED_BPF = 4,
+	REFUSED_NAMESPACE = 8,	/* clone with a new namespace, unshare, setns */
+	REFUSED_MOUNT = 16,	/* mount, umount2 */
 };
 
 struct event {
 	uint32_t kind;
 	uint32_t stage;
 	int32_t value;
-	uint32_t reserved;	/* 0 */
+	uint32_t refused;	/* EXITED, since version 5: REFUSED_ bits; else 0 */
 	uint64_t user_us;
 	uint64_t system_us;
 	uint64_t max_rss_kib;
@@ -141,6 +156,40 @@ struct payload_rlimit {
 	uint64_t hard;
 };
 
+/*
+ * The file of a detached exec's stream, since version 6: this header; the times;
+ * from OUTPUT_START on the kept bytes. Those are the first `head` bytes of the stream
+ * in their order, and after them a ring with the last `tail` bytes: byte n of the
+ * stream is at head + (n - head) % tail. A file of no bytes has had no output.
+ *
+ * The header is written before and after each change of the ring. Until then the
+ * bytes before begun - tail may be overwritten. A reader that finds a wrong check has
+ * read while the header was written.
+ */
+struct output_header {
+	uint64_t total;		/* bytes of the stream so far */
+	uint64_t begun;		/* with those that are being written */
+	uint64_t head;
+	uint64_t tail;		/* 0: nothing after the head is kept */
+	uint64_t times;		/* how many there are */
+	uint64_t thinned;	/* how often older times were dropped */
+	uint64_t check;		/* all of the above, and OUTPUT_CHECK, in one xor */
+	uint64_t reserved;	/* 0 */
+};
+
+/* The first byte of a second. The seconds are those of CLOCK_BOOTTIME. */
+struct output_time {
+	uint32_t second;
+	uint32_t merged;	/* 1: times between this one and the next were dropped */
+	uint64_t offset;
+};
+
+#define OUTPUT_CHECK UINT64_C(0x5bf03635dd9b1e27)
+
+enum {
+	OUTPUT_TIMES = 2044,
+	OUTPUT_START = 1 << 15,	/* the header and the times fill this */
+};
 
 /*
  * The filter file, which the agent inherits as descriptor 8: this header, then so

@@ -39,6 +39,7 @@ uint32_t request_kind(const struct request *r, size_t size, size_t n, bool contr
 		break;
 	case REQUEST_ATTACH:
 	case REQUEST_LIST:
+	case REQUEST_WITHHOLD:
 		valid = control && n == 1;
 		break;
 	case REQUEST_TIE:

@@ -41,6 +41,6 @@ enum stage {
 	STAGE_TERMINAL = 36,	/* /dev/ptmx and the steps after it */
 	STAGE_DIRECTORY = 37,	/* chdir(2) to the command's directory */
 	STAGE_EXEC = 38,	/* execve(2), on every place of PATH */
-	STAGE_NARROW = 39,	/* seccomp(2): the commands' filter */
+	STAGE_NARROW = 39,	/* seccomp(2): the commands' filter; the agent: the one of WITHHOLD */
 	STAGE_ROOT = 40,	/* fchdir(2) and chroot(2) to the command's root */
 };

@@ -13,7 +13,8 @@
  * with the sandbox's writes. The agent holds it for the host and does not use it.
  * SYNC is the top directory of that file system, open for reading. The host takes
  * SYNC with pidfd_getfd(2) and asks it for errors with syncfs(2): only a descriptor
- * that was open before an error is certain to report the error.
+ * that was open before an error is certain to report the error. A filter's listener
+ * has the next free number: see filter_listener.
  */
 enum { CHILDREN = 3, LOOP = 4, FIRST = 5, LISTENER = 6, STORE = 7, SYNC = 8 };
 

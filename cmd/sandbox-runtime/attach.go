@@ -61,6 +61,13 @@ func attachToExec(ctx context.Context, cmd *cli.Command) (spec.Result, error) {
 		if err != nil && ctx.Err() != nil {
 			err = fmt.Errorf("%w; the command goes on", relay.CauseOf(ctx, err))
 		}
+		if !cmd.Bool("json") {
+			for i, omitted := range []int64{result.StdoutOmitted, result.StderrOmitted} {
+				if omitted > 0 {
+					tellOmitted(i == 1, omitted)
+				}
+			}
+		}
 		return result, err
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -129,6 +130,7 @@ func applyChanges(ctx context.Context, cmd *cli.Command, c *sandbox.Changes) err
 		if !review.Yes(answer) {
 			return errors.New("nothing was applied (--yes applies without asking)")
 		}
+		o.Listed = planned.Changes
 	}
 	o.DryRun = false
 	done, err := c.Apply(ctx, o)
@@ -171,7 +173,7 @@ func withChanges(do func(context.Context, *cli.Command, *sandbox.Changes) error)
 				return fmt.Errorf("sandbox %s has no overlay: make it with --overlay DIR", name)
 			}
 			for _, note := range c.Notes() {
-				if err := tellNote(cmd, review.Escaped(note)); err != nil {
+				if err := tellNote(cmd, streams.Escaped(note)); err != nil {
 					return err
 				}
 			}

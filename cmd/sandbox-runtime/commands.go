@@ -9,6 +9,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/completion"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/doctor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/oci"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/registration"
 )
 
@@ -20,7 +21,7 @@ type maker struct {
 
 // makers are those of all commands, in the order of the help text.
 func makers() []maker {
-	const sandboxes, oci = commandline.CategorySandbox, commandline.CategoryOCI
+	const sandboxes, ociCommands = commandline.CategorySandbox, commandline.CategoryOCI
 	return []maker{
 		{"do", sandboxes, doCommand},
 		{"up", sandboxes, upCommand},
@@ -45,23 +46,23 @@ func makers() []maker {
 		{"register", sandboxes, registration.Command},
 		{completionName, sandboxes, func() *cli.Command { return completion.Command(namesFor) }},
 
-		{"create", oci, createCommand},
-		{"start", oci, startCommand},
-		{"run", oci, runCommand},
-		{"state", oci, stateCommand},
-		{"kill", oci, killCommand},
-		{"delete", oci, deleteCommand},
-		{"exec", oci, execCommand},
-		{"list", oci, listCommand},
-		{"features", oci, featuresCommand},
-		{"spec", oci, specCommand},
-		{"pause", oci, pauseCommand},
-		{"resume", oci, resumeCommand},
-		{"ps", oci, psCommand},
-		{"events", oci, eventsCommand},
-		{"update", oci, updateCommand},
-		{"checkpoint", oci, checkpointCommand},
-		{"restore", oci, restoreCommand},
+		{"create", ociCommands, oci.Create},
+		{"start", ociCommands, oci.Start},
+		{"run", ociCommands, oci.Run},
+		{"state", ociCommands, stateCommand},
+		{"kill", ociCommands, oci.Kill},
+		{"delete", ociCommands, deleteCommand},
+		{"exec", ociCommands, execCommand},
+		{"list", ociCommands, listCommand},
+		{"features", ociCommands, oci.Features},
+		{"spec", ociCommands, oci.Spec},
+		{"pause", ociCommands, pauseCommand},
+		{"resume", ociCommands, resumeCommand},
+		{"ps", ociCommands, psCommand},
+		{"events", ociCommands, oci.Events},
+		{"update", ociCommands, updateCommand},
+		{"checkpoint", ociCommands, oci.Checkpoint},
+		{"restore", ociCommands, oci.Restore},
 
 		{doctor.ProbeCommand, "", doctorProbeCommand},
 	}
@@ -77,28 +78,35 @@ func allCommands() []*cli.Command { return makeCommands(func(string) bool { retu
 // argument. These can be several, since the value of a flag can be such a name. If no command comes
 // behind the global flags, or a flag asks for help, commandsFor makes all commands.
 func commandsFor(args []string) []*cli.Command {
-	if !namesCommand(args) || slices.Contains(args, completionName) {
+	if !isCommand(commandName(args)) || slices.Contains(args, completionName) {
 		return allCommands()
 	}
 	return makeCommands(func(name string) bool { return slices.Contains(args, name) })
 }
 
-// namesCommand says whether the first argument behind the global flags and their values is the name of
-// a command.
-func namesCommand(args []string) bool {
+// commandName is the first argument behind the global flags and their values; "" if there is none, or a mistake
+// before it.
+func commandName(args []string) string {
 	flags := commandline.GlobalFlags()
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
 		name, _, hasValue := strings.Cut(strings.TrimLeft(args[0], "-"), "=")
 		i := slices.IndexFunc(flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
 		if i < 0 { // --help, or a mistake
-			return false
+			return ""
 		}
 		args = args[1:]
 		if _, isBool := flags[i].(*cli.BoolFlag); !isBool && !hasValue && len(args) > 0 {
 			args = args[1:]
 		}
 	}
-	return len(args) > 0 && slices.ContainsFunc(makers(), func(m maker) bool { return m.name == args[0] })
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}
+
+func isCommand(name string) bool {
+	return slices.ContainsFunc(makers(), func(m maker) bool { return m.name == name })
 }
 
 func makeCommands(is func(name string) bool) (commands []*cli.Command) {

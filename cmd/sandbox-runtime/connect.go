@@ -4,18 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -36,15 +41,26 @@ func connect(ctx context.Context, cmd *cli.Command) (*sandboxes, error) {
 	}
 	var m *sandboxes
 	if socket == "" {
-		m, err = connectTo(ctx, commandline.LauncherDirs(cmd))
+		m, err = connectTo(ctx, launcherDirs(cmd))
 	} else {
 		m = &sandboxes{}
+		go tellStopped(ctx, socket, cmd.Root().ErrWriter)
 		m.Manager, err = sandbox.OpenManager(ctx, sandbox.ManagerConfig{Socket: socket})
 	}
 	if err != nil {
 		return nil, relay.CauseOf(ctx, err)
 	}
 	return m, nil
+}
+
+// stoppedCheck is the time between two looks for a stopped launcher.
+const stoppedCheck = 3 * time.Second
+
+// tellStopped says once that the launcher is stopped, since its client waits then. It ends with the program.
+func tellStopped(ctx context.Context, socket string, stderr io.Writer) {
+	if text := launch.AwaitStopped(ctx, socket, stoppedCheck); text != "" {
+		fmt.Fprintln(stderr, text)
+	}
 }
 
 // connecting does the same as connect. It begins at once if the launcher listens: the answer of such a launcher takes
@@ -143,4 +159,23 @@ func (s *sandboxes) Settings(ctx context.Context, id string) (cgroups.Settings, 
 	}
 	defer box.Release()
 	return box.Settings()
+}
+
+// launcherDirs are the directories of --root and --data, and the addresses of --network-range.
+func launcherDirs(cmd *cli.Command) launcher.Dirs {
+	addresses, _ := networkRange(cmd) // checked before each command
+	return launcher.Dirs{State: commandline.StateRoot(cmd), Data: cmd.String("data"), NetworkRange: addresses}
+}
+
+func checkNetworkRange(cmd *cli.Command) error {
+	_, err := networkRange(cmd)
+	return err
+}
+
+func networkRange(cmd *cli.Command) (netip.Prefix, error) {
+	p, err := router.ParseRange(cmd.String("network-range"))
+	if err != nil {
+		return p, fmt.Errorf("--network-range: %w", err)
+	}
+	return p, nil
 }

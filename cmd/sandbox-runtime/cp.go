@@ -11,7 +11,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/copying"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 )
 
 func cpCommand() *cli.Command {
@@ -63,7 +63,7 @@ func cp(ctx context.Context, cmd *cli.Command) error {
 	case from.path == "" || to.path == "":
 		return errors.New("a path is empty; write a path in a sandbox as in box:/workspace/out")
 	}
-	ctx, signals := relay.Catch(ctx)
+	ctx, signals := relay.Catch(ctx, pruneOf(cmd))
 	defer signals.Stop()
 	left := &leftOut{stderr: cmd.Root().ErrWriter}
 	err := withSandboxes(ctx, cmd, func(m *sandboxes) error {
@@ -79,7 +79,7 @@ func cp(ctx context.Context, cmd *cli.Command) error {
 	})
 	if err != nil {
 		// The sandbox may have chosen names in the error.
-		return errors.New(review.Escaped(relay.CauseOf(ctx, err).Error()))
+		return errors.New(streams.Escaped(relay.CauseOf(ctx, err).Error()))
 	}
 	if left.count > 0 {
 		return fmt.Errorf("left out: %d; the rest was copied", left.count)
@@ -105,5 +105,5 @@ func (l *leftOut) add(name, why string) {
 
 // onOneLine shows a text that the sandbox may have chosen, which must not look like two messages.
 func onOneLine(text string) string {
-	return strings.ReplaceAll(review.Escaped(text), "\n", `\n`)
+	return strings.ReplaceAll(streams.Escaped(text), "\n", `\n`)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -124,14 +125,13 @@ func conclude(inJSON bool, result spec.Result, err error) error {
 	return commandline.ExitWith(code)
 }
 
-// tellLimits says why a command that ended by itself may not have done its work. A terminal gets
-// the reason of a failure, and of a success that has met a limit. The reason of a success has no refusals
-// of the network. In any case stderr gets the reason why the sandbox's files cannot be trusted. The exit
-// status stays the command's own.
+// tellLimits says why a command that ended by itself may not have done its work. A terminal gets a reason with a
+// cause: the exit code alone is nothing new, as that of false and grep -q. The reason of a success has no refusals of
+// the network. In any case stderr gets the reason why the sandbox's files cannot be trusted. The exit status stays the
+// command's own.
 func tellLimits(r spec.Result) {
-	isTold := func(v spec.Violation) bool { return v.Kind != "network" }
-	if review.IsTerminal(os.Stderr) && (r.ExitCode != 0 || slices.ContainsFunc(r.Violations, isTold)) {
-		fmt.Fprintf(os.Stderr, "%s: %s\n", commandline.Program, review.Escaped(r.Reason))
+	if _, _, hasCause := strings.Cut(r.Reason, "; "); hasCause && review.IsTerminal(os.Stderr) {
+		fmt.Fprintf(os.Stderr, "%s: %s\n", commandline.Program, streams.Escaped(r.Reason))
 		return
 	}
 	if !r.Damaged {
@@ -178,7 +178,7 @@ func do(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	} else {
 		wakeCgroups(cmd)
 	}
-	ctx, signals := relay.Catch(ctx)
+	ctx, signals := relay.Catch(ctx, pruneOf(cmd))
 	defer signals.Stop()
 	defer context.AfterFunc(ctx, cancel)()
 	m, err := connected()

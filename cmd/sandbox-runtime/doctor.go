@@ -26,6 +26,10 @@ has the table of all features.
 Then doctor starts sandboxes. One of them tests its own isolation from inside: "ok", or
 "FAILED" with the reason. "not built" is a planned test.
 
+A launcher that listens makes the sandboxes of users other than root. Then doctor has this
+launcher, or the one of --socket, make a sandbox and run a program in it. The last line is
+about this sandbox. The other lines are about the rights of the caller.
+
 All sandboxes share some quotas of the kernel. doctor compares these quotas with the
 most that the launcher's --rules allow; without rules, with 16 sandboxes of the default
 limits. A quota that is too small does not change the exit status.
@@ -62,9 +66,17 @@ func runDoctor(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	report.LookAtNetwork(ctx, networks.RouterOf(state), cmd.Bool("repair"))
-	report.Prove(ctx, func(ctx context.Context) (doctor.Sandboxes, error) {
-		return connectTo(ctx, commandline.LauncherDirs(cmd))
-	})
+	socket, err := socketOf(cmd)
+	if err != nil {
+		return err
+	}
+	if socket != "" {
+		report.TryLauncher(ctx, socket, func(ctx context.Context) (doctor.Maker, error) { return connect(ctx, cmd) })
+	} else {
+		report.Prove(ctx, func(ctx context.Context) (doctor.Sandboxes, error) {
+			return connectTo(ctx, launcherDirs(cmd))
+		})
+	}
 	out := cmd.Root().Writer
 	if cmd.Bool("json") {
 		enc := json.NewEncoder(out)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -53,7 +53,7 @@ func (s *sandboxes) down(ctx context.Context, cmd *cli.Command, name string) err
 		return s.Remove(ctx, name)
 	}
 	root := commandline.StateRoot(cmd)
-	if launcher.Has(root, name) {
+	if record.Has(root, name) {
 		return s.Remove(ctx, name)
 	}
 	if traced, err := s.launcher.Traced(name); err != nil || traced {

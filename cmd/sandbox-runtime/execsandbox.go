@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -25,18 +27,15 @@ func execSandboxFlags() []cli.Flag {
 	flags := []cli.Flag{
 		&cli.BoolFlag{Name: "interactive", Aliases: []string{"i"}, Usage: "sandbox: pass standard input on"},
 		&cli.BoolFlag{Name: "json", Usage: "sandbox: print one Result in JSON, output included, and nothing else"},
+		&cli.StringFlag{Name: "log-size", Usage: "sandbox: with --detach, `SIZE` of the output that is kept of each stream, half from its head and half from its tail (default: 8m)"},
 		&cli.BoolFlag{Name: "transaction", Usage: "sandbox: keep the command's writes only if it succeeds"},
-		&cli.StringFlag{Name: "timeout", Usage: "sandbox: `DURATION` after which the command and all its processes are killed"},
+		&cli.StringFlag{Name: "timeout", Usage: "sandbox: `DURATION` after which the command and all its processes are ended"},
+		&cli.StringFlag{Name: "grace", Usage: "sandbox: `DURATION` between SIGTERM and SIGKILL when the runtime ends the command (default: the sandbox's)"},
 	}
 	for _, f := range configflags.OfCommand() {
 		flags = append(flags, f.Flag)
 	}
 	return flags
-}
-
-// onlyForSandboxes is the error of a flag for sandboxes that was given with an OCI container.
-func onlyForSandboxes(cmd *cli.Command, flag string) error {
-	return fmt.Errorf("--%s is for sandboxes, and %q is an OCI container", flag, cmd.Args().First())
 }
 
 // meansSandbox says that nothing has the name, and that the flags are those for a sandbox.
@@ -52,7 +51,7 @@ func meansSandbox(cmd *cli.Command) bool {
 
 // notForSandboxes are flags of exec that have no meaning in a sandbox, and why.
 var notForSandboxes = map[string]string{
-	"process":        "say the command and its flags instead",
+	"process":        "say the command and its flags instead; up --publish publishes ports",
 	"console-socket": "a terminal of a sandbox is the caller's to serve; leave it out",
 	"pidfd-socket":   "a command of a sandbox is followed by its id; leave it out",
 	"preserve-fds":   "a sandbox gets no descriptors of its caller's",
@@ -75,6 +74,15 @@ func execInSandbox(ctx context.Context, cmd *cli.Command) (spec.Result, error) {
 	if err != nil {
 		return none, err
 	}
+	if review.IsTerminal(os.Stderr) && !streams.Keep {
+		streams.JoinsLong = func() {
+			end := "\n"
+			if streams.Terminal && streams.Input { // the terminal is raw
+				end = "\r\n"
+			}
+			fmt.Fprintf(os.Stderr, "%s: the command succeeded; waiting until all its writes have joined the files of %s%s", commandline.Program, none.ID, end)
+		}
+	}
 	return inSandbox(ctx, cmd, func(ctx context.Context, box *sandbox.Sandbox, signals *relay.Signals) (spec.Result, error) {
 		if err := checkLimits(ctx, cmd, box, command.Limits); err != nil {
 			return none, relay.CauseOf(ctx, err)
@@ -89,7 +97,7 @@ func execInSandbox(ctx context.Context, cmd *cli.Command) (spec.Result, error) {
 // inSandbox runs a command in the sandbox that the first argument names, or attaches to one.
 func inSandbox(ctx context.Context, cmd *cli.Command, run func(context.Context, *sandbox.Sandbox, *relay.Signals) (spec.Result, error)) (spec.Result, error) {
 	result := spec.Result{ID: cmd.Args().First()}
-	ctx, signals := relay.Catch(ctx)
+	ctx, signals := relay.Catch(ctx, pruneOf(cmd))
 	defer signals.Stop()
 	err := withSandboxes(ctx, cmd, func(m *sandboxes) error {
 		box, err := m.Get(ctx, result.ID)
@@ -180,7 +188,7 @@ func execDetached(ctx context.Context, cmd *cli.Command, box *sandbox.Sandbox, c
 }
 
 // execCommandOf is the command that the flags describe.
-func execCommandOf(cmd *cli.Command) (sandbox.Command, error) {
+func execCommandOf(cmd *cli.Command) (_ sandbox.Command, err error) {
 	if err := refuseFlags(cmd, notForSandboxes, "is not for sandboxes"); err != nil {
 		return sandbox.Command{}, err
 	}
@@ -197,6 +205,9 @@ func execCommandOf(cmd *cli.Command) (sandbox.Command, error) {
 	if err := checkDetached(cmd); err != nil {
 		return c, err
 	}
+	if c.OutputLimit, err = logSize(cmd); err != nil {
+		return c, err
+	}
 	var flags spec.Config
 	if err := configflags.Apply(cmd, append(configflags.OfCommand(), execEnvironment()...), &flags); err != nil {
 		return c, err
@@ -205,6 +216,7 @@ func execCommandOf(cmd *cli.Command) (sandbox.Command, error) {
 		return c, configflags.InFlags(cmd, err)
 	}
 	c.Limits, c.Env, c.User, c.Timeout = flags.Limits, flags.Env, flags.User, time.Duration(flags.Timeout)
+	c.Grace = time.Duration(flags.Grace)
 	for _, gid := range cmd.Int64Slice("additional-gids") {
 		if gid < 0 || gid >= math.MaxUint32 {
 			return c, fmt.Errorf("--additional-gids: %d is no valid id", gid)
@@ -214,12 +226,30 @@ func execCommandOf(cmd *cli.Command) (sandbox.Command, error) {
 	return c, nil
 }
 
+// logSize is the size that --log-size asks for; 0: the default.
+func logSize(cmd *cli.Command) (int64, error) {
+	if !cmd.IsSet("log-size") {
+		return 0, nil
+	}
+	if !cmd.Bool("detach") {
+		return 0, errors.New("--log-size is for --detach: the output of other commands is not kept")
+	}
+	size, err := spec.ParseSize(cmd.String("log-size"))
+	if err != nil {
+		return 0, fmt.Errorf("--log-size: %w", err)
+	}
+	if size == spec.Unlimited || size == 0 {
+		return 0, fmt.Errorf("--log-size %s: write a size, as 8m", cmd.String("log-size"))
+	}
+	return int64(size), nil
+}
+
 // execEnvironment are flags of exec that are do's, too.
 func execEnvironment() []configflags.Flag {
 	var flags []configflags.Flag
 	for _, f := range configflags.All() {
 		switch f.Name() {
-		case "env", "user", "timeout":
+		case "env", "user", "timeout", "grace":
 			flags = append(flags, f)
 		}
 	}

@@ -57,6 +57,9 @@ func runLauncher(ctx context.Context, cmd *cli.Command) error {
 	if grace := cmd.Duration("grace"); grace < 0 {
 		return fmt.Errorf("option --grace %s: it is negative; 0s ends commands at once", grace)
 	}
+	if cmd.IsSet("pool") && os.Geteuid() != 0 {
+		return errors.New("option --pool: only a launcher of root can make sandboxes, and so blank ones; run this as root, or leave --pool out")
+	}
 	log := commandline.LogFrom(ctx)
 	server.Tune()
 	if err := runSealed(commandline.StateRoot(cmd)); err != nil {
@@ -69,7 +72,7 @@ func runLauncher(ctx context.Context, cmd *cli.Command) error {
 			return err
 		}
 	}
-	l, err := launcher.New(commandline.LauncherDirs(cmd))
+	l, err := launcher.New(launcherDirs(cmd))
 	if err != nil {
 		return err
 	}

@@ -264,6 +264,19 @@ func TestListShowsContainers(t *testing.T) {
 	h.refuse(1, []string{"invalid format option"}, "list", "-f", "xml")
 }
 
+// runc prints null for an empty list. runc has no --json: there scripts get a list to loop over.
+func TestAnEmptyListIsAList(t *testing.T) {
+	h := newHost(t)
+	if err := os.MkdirAll(h.root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ flag, want string }{{"--json", "[]\n"}, {"--format=json", "null\n"}} {
+		if got := h.must("list", tt.flag).stdout; got != tt.want {
+			t.Errorf("list %s: %q, want %q", tt.flag, got, tt.want)
+		}
+	}
+}
+
 // The rest of a failed removal is listed, also if nothing but an empty directory is left.
 func TestListShowsRests(t *testing.T) {
 	h := newHost(t)

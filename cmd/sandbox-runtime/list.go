@@ -16,8 +16,10 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/oci"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -30,10 +32,11 @@ A container that cannot be loaded, for example since it is being deleted, is lef
 out, and stderr has the reason.
 
     # ` + commandline.Program + ` list
-    # ` + commandline.Program + ` list --format json | jq -r '.[] | select(.status == "running") | .id'
+    # ` + commandline.Program + ` list --json | jq -r '.[] | select(.status == "running") | .id'
     # ` + commandline.Program + ` --root /run/docker/runtime-runc/moby list -q`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "table or json"},
+			jsonFlag("the same as --format json, but an empty list is []"),
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print ids only"},
 		},
 		Action: commandline.WithArgs(0, 0, listContainers),
@@ -41,7 +44,7 @@ out, and stderr has the reason.
 }
 
 func listContainers(ctx context.Context, cmd *cli.Command) error {
-	show, err := listPrinter(cmd.String("format"), cmd.Bool("quiet"))
+	show, err := listPrinter(formatOf(cmd), cmd.Bool("quiet"))
 	if err != nil {
 		return err
 	}
@@ -59,7 +62,11 @@ func listContainers(ctx context.Context, cmd *cli.Command) error {
 			return err
 		}
 	}
-	return errors.Join(err, show(cmd.Root().Writer, append(states, listed...)))
+	states = append(states, listed...)
+	if states == nil && !cmd.IsSet("format") { // --json is no flag of runc's: null would stop the jq of a script
+		states = []container.State{}
+	}
+	return errors.Join(err, show(cmd.Root().Writer, states))
 }
 
 // ownStates are the containers and sandboxes of the state root.
@@ -83,7 +90,6 @@ func listedIDs(root string) ([]string, error) {
 		return nil, err
 	}
 	roots := record.Roots{State: root}
-	ids = slices.DeleteFunc(ids, func(id string) bool { return record.IsPending(roots.Dir(id)) })
 	sandboxes, err := os.ReadDir(roots.Sandboxes())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -93,6 +99,10 @@ func listedIDs(root string) ([]string, error) {
 			ids = append(ids, e.Name())
 		}
 	}
+	ids = slices.DeleteFunc(ids, func(id string) bool {
+		dir := roots.Dir(id)
+		return record.IsPending(dir) || record.IsBlank(dir) // prune removes a blank of an ended launcher
+	})
 	slices.Sort(ids)
 	return slices.Compact(ids), nil
 }
@@ -127,9 +137,35 @@ func loadState(root, id string) (container.State, error) {
 	}
 	if r, err := record.Read(dir); err == nil {
 		s.Created = r.Created // the container can have been a blank for a while before that
+		if statedir.RemovalBegun(dir) {
+			s.Status = container.Stopped
+		}
 	}
+	s.Status = statusOf(dir, s.Status)
 	s.Owner, err = c.Owner()
 	return s, err
+}
+
+// statusOf is the status of a container, or of the sandbox with a directory: a sandbox that the runtime itself
+// keeps still for a moment is running.
+func statusOf(dir string, s container.Status) container.Status {
+	if s != container.Paused {
+		return s
+	}
+	if r, err := record.Read(dir); err == nil && r.StandsStill() {
+		return container.Running
+	}
+	return s
+}
+
+// printOwnState prints the state of a sandbox of the state root.
+func printOwnState(_ context.Context, cmd *cli.Command, c *container.Container) error {
+	s, err := c.State()
+	if err != nil {
+		return err
+	}
+	s.Status = statusOf(record.Roots{State: commandline.StateRoot(cmd)}.Dir(c.ID()), s.Status)
+	return oci.WriteState(cmd, s)
 }
 
 // restState is the state of a sandbox that was made or removed only in part. Perhaps only its directory is left.
@@ -139,6 +175,14 @@ func restState(dir string) (container.State, error) {
 		return container.State{}, err
 	}
 	return listedState(sandbox.Info{ID: info.Name(), State: sandbox.StateStopped, Created: info.ModTime()}), nil
+}
+
+// formatOf is the format of --format, or of --json.
+func formatOf(cmd *cli.Command) string {
+	if cmd.Bool("json") && !cmd.IsSet("format") {
+		return "json"
+	}
+	return cmd.String("format")
 }
 
 func listPrinter(format string, quiet bool) (func(io.Writer, []container.State) error, error) {

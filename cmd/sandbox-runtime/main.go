@@ -6,37 +6,30 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/oci"
 )
 
-// main keeps the process's first thread to itself. This program and libcontainer leave
-// threads in the mount namespaces of sandboxes, for the Go runtime to end. The Go runtime
-// does not end the first thread, which would keep the mounts and the file systems below
-// them.
 func main() {
-	runtime.LockOSThread()
-	code := make(chan int)
-	go func() { code <- run() }()
-	os.Exit(<-code)
+	asWhole()
+	commandline.Main(func(out *commandline.Reporter) error {
+		help := watchHelp()
+		err := rootCommand(out, commandsFor(os.Args[1:])).Run(context.Background(), os.Args)
+		return cmp.Or(err, *help)
+	})
 }
 
-func run() int {
-	out := commandline.NewReporter(os.Stderr)
-	help := watchHelp()
-	err := rootCommand(out, commandsFor(os.Args[1:])).Run(context.Background(), os.Args)
-	if err == nil {
-		err = *help
+// asWhole ends what only the start of this program needs, if the OCI program has started it.
+func asWhole() {
+	if os.Getenv(commandline.WholeVariable) == "" {
+		return
 	}
-	code, message := commandline.ExitCode(err)
-	if message != nil {
-		out.Fatal(message)
-	}
-	return code
+	_ = os.Unsetenv(commandline.WholeVariable)
+	commandline.SetName()
 }
 
 // watchHelp returns the place of the error of writing a help text, which the library drops.
@@ -89,42 +82,34 @@ To check this host, and the isolation of a sandbox:
 		Flags:       commandline.GlobalFlags(),
 		HideVersion: true, // the flag is ours, for more than one line
 		Before: func(ctx context.Context, cmd *cli.Command) (context.Context, error) {
-			return commandline.Prepare(ctx, cmd, out)
+			return commandline.Prepare(ctx, cmd, out, checkNetworkRange)
 		},
 		Action:                    noCommand,
 		Commands:                  commands,
-		OnUsageError:              commandline.UsageError,
+		OnUsageError:              rootUsageError,
 		ExitErrHandler:            func(context.Context, *cli.Command, error) {}, // main decides
 		DisableSliceFlagSeparator: true,                                          // a comma in --env is the user's
 	}
+	words := oci.Words{Missing: missing, IsSandbox: namesSandbox}
 	for _, c := range root.Commands {
 		c.DisableSliceFlagSeparator = true
 		c.HideHelpCommand = true // "up help" is a sandbox of this name
-		if c.OnUsageError == nil && c.Category == commandline.CategorySandbox {
+		switch {
+		case c.OnUsageError != nil:
+		case c.Category == commandline.CategorySandbox:
 			c.OnUsageError = commandline.SandboxUsageError
+		case c.Category == commandline.CategoryOCI:
+			c.OnUsageError = words.Usage
 		}
 		c.OnUsageError = commandline.LogUsageError(out, c.OnUsageError)
 		if reason := withoutSocket[c.Name]; reason != "" {
 			c.Action = refusingSocket(c.Action, reason)
 		}
 		if c.Category == commandline.CategoryOCI && c.Action != nil {
-			c.Action = namingWhatIsMissing(c.Action)
+			c.Action = words.Errors(c.Action)
 		}
 	}
 	return root
-}
-
-// namingWhatIsMissing is an action that answers a person with the name that nothing has. A caller
-// that gives one of runc's flags for logs gets runc's words.
-func namingWhatIsMissing(do cli.ActionFunc) cli.ActionFunc {
-	return func(ctx context.Context, cmd *cli.Command) error {
-		err := do(ctx, cmd)
-		if err == nil || speaksAsRunc(cmd) || !isMissing(cmd, err) {
-			return err
-		}
-		code, _ := commandline.ExitCode(err)
-		return &commandline.ExitError{Code: code, Plain: true, Err: missing(ctx, cmd)}
-	}
 }
 
 // unknownCommand is the exit status for one, as runc's.
@@ -132,14 +117,28 @@ const unknownCommand = 3
 
 func noCommand(_ context.Context, cmd *cli.Command) error {
 	if cmd.Bool("version") {
-		checked := &checkedWriter{w: cmd.Writer}
-		printVersion(checked)
-		return checked.err
+		return oci.PrintVersion(cmd.Writer)
 	}
 	if name := cmd.Args().First(); name != "" {
-		names := commandline.CommandNames(&cli.Command{Commands: allCommands()})
-		return &commandline.ExitError{Code: unknownCommand, Err: fmt.Errorf("unknown command %q%s (see %s --help)",
-			name, commandline.DidYouMean(names, name, ""), commandline.Program)}
+		return noSuchCommand(name)
 	}
 	return cli.ShowRootCommandHelp(cmd)
+}
+
+func noSuchCommand(name string) error {
+	names := commandline.CommandNames(&cli.Command{Commands: allCommands()})
+	return &commandline.ExitError{Code: unknownCommand, Err: fmt.Errorf("unknown command %q%s (see %s --help)",
+		name, commandline.CommandLike(names, name), commandline.Program)}
+}
+
+// rootUsageError is about the flags before a command. The library also calls it for flags behind an
+// unknown command.
+func rootUsageError(ctx context.Context, cmd *cli.Command, err error, sub bool) error {
+	if name := commandName(os.Args[1:]); name != "" && !isCommand(name) {
+		return noSuchCommand(name)
+	}
+	if oci.SpeaksAsRunc(cmd) {
+		return commandline.UsageError(ctx, cmd, err, sub)
+	}
+	return commandline.SandboxUsageError(ctx, cmd, err, sub)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/urfave/cli/v3"
 
@@ -16,7 +17,7 @@ import (
 
 func networkCommand() *cli.Command {
 	flags := []cli.Flag{
-		&cli.BoolFlag{Name: "json", Usage: "print the change, each decision of --log or the rules of --suggest as JSON"},
+		&cli.BoolFlag{Name: "json", Usage: "print the present network, the change, each decision of --log or the rules of --suggest as JSON"},
 		&cli.BoolFlag{Name: "log", Usage: "print the decisions of the network proxied, and go on with new ones"},
 		&cli.BoolFlag{Name: "suggest", Usage: "print the --allow rules that the sandbox has needed so far, for --network proxied"},
 	}
@@ -29,7 +30,8 @@ func networkCommand() *cli.Command {
 		ArgsUsage: "NAME [none|proxied|full]",
 		Description: `A stricter network holds before the command returns, also for open connections.
 Processes and files stay. --allow, --deny, --network-rules, --observe and --publish replace
-the earlier ones.
+the earlier ones. With the name alone, the command prints the present network, its rules and
+the level.
 
 --sensitivity raises the level of the data inside: public, internal, confidential or
 secret. Public and internal permit the network full, confidential permits proxied, and
@@ -67,12 +69,15 @@ func network(ctx context.Context, cmd *cli.Command) error {
 	case c.Network == "" && isChange:
 		return errors.New("rules and --publish need the network beside the name, as in: network box proxied --allow example.com")
 	}
+	if c.Network == "" && c.Sensitivity == "" {
+		return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return showNetwork(ctx, cmd, box) })
+	}
 	return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error {
 		change, err := changeNetwork(ctx, box, c)
 		if err != nil {
 			return configflags.AsTyped(cmd, err)
 		}
-		return printNetwork(cmd.Root().Writer, change, cmd.Bool("json"))
+		return printChange(cmd.Root().Writer, change, cmd.Bool("json"))
 	})
 }
 
@@ -92,10 +97,55 @@ func changeNetwork(ctx context.Context, box *sandbox.Sandbox, c spec.Config) (sa
 	return change, err
 }
 
-func printNetwork(out io.Writer, change sandbox.NetworkChange, asJSON bool) error {
+func printChange(out io.Writer, change sandbox.NetworkChange, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(out).Encode(change)
 	}
 	_, err := fmt.Fprintln(out, change.Message)
 	return err
+}
+
+// presentNetwork is the network of a sandbox in JSON. It also has the fields of a change, from the network to itself.
+type presentNetwork struct {
+	sandbox.NetworkGrant
+	sandbox.NetworkChange
+}
+
+// showNetwork prints the present network. A change that was interrupted is finished before.
+func showNetwork(ctx context.Context, cmd *cli.Command, box *sandbox.Sandbox) error {
+	none, err := box.RaiseSensitivity(ctx, "")
+	if err != nil {
+		return err
+	}
+	info, err := box.Info(ctx)
+	if err != nil {
+		return err
+	}
+	n := presentNetwork{info.Config.Grant(), none}
+	n.Network = n.Kind()
+	if cmd.Bool("json") {
+		return json.NewEncoder(cmd.Root().Writer).Encode(n)
+	}
+	_, err = fmt.Fprintln(cmd.Root().Writer, n)
+	return err
+}
+
+// String is one line for a person.
+func (n presentNetwork) String() string {
+	parts := []string{fmt.Sprintf("network %s, sensitivity %s", n.Network, n.Sensitivity)}
+	for _, list := range []struct {
+		word  string
+		items []string
+	}{{"allow", n.Allow}, {"deny", n.Deny}, {"publish", n.Publish}} {
+		if len(list.items) > 0 {
+			parts = append(parts, list.word+" "+strings.Join(list.items, ", "))
+		}
+	}
+	if n.Observe {
+		parts = append(parts, "observe")
+	}
+	if n.Ask {
+		parts = append(parts, "ask")
+	}
+	return strings.Join(parts, "; ")
 }

@@ -40,9 +40,7 @@ func pauseSandbox(ctx context.Context, cmd *cli.Command) error {
 	if err := commandline.WantArgs(cmd, 1, 1); err != nil {
 		return err
 	}
-	err := withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Pause(ctx) })
-	hintAtCgroups(commandline.LogFrom(ctx), cmd.Name, err)
-	return err
+	return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Pause(ctx) })
 }
 
 func resumeCommand() *cli.Command {

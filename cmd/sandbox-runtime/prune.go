@@ -26,6 +26,14 @@ name: "apply" and "save" work on the sandbox, and "down" removes it.`,
 	}
 }
 
+// pruneOf is the command that removes the rest of an interrupted one. It takes no socket.
+func pruneOf(cmd *cli.Command) string {
+	if cmd.Root().IsSet("socket") {
+		return commandline.Program + " prune"
+	}
+	return commandline.ProgramWithDirs(cmd) + " prune"
+}
+
 func prune(ctx context.Context, cmd *cli.Command) error {
 	if cmd.Args().Present() {
 		return errors.New("prune takes no arguments; it removes all that is left")
@@ -33,7 +41,7 @@ func prune(ctx context.Context, cmd *cli.Command) error {
 	if err := mayLook(commandline.StateRoot(cmd)); err != nil {
 		return err
 	}
-	l, err := launcher.New(commandline.LauncherDirs(cmd))
+	l, err := launcher.New(launcherDirs(cmd))
 	if err != nil {
 		return err
 	}

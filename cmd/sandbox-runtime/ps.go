@@ -22,11 +22,11 @@ func psCommand() *cli.Command {
 		ArgsUsage: "<container-id> [ps option...]",
 		Description: `Shows the lines of the host's ps(1) for the processes of the container. The options
 are those of ps, by default -ef. They must leave a column PID. The process ids are
-those of the caller's pid namespace. --format json prints only the ids. The users of a
+those of the caller's pid namespace. --json prints only the ids. The users of a
 sandbox have their names inside; an id that its /etc/passwd does not have is a number.
 
     # ` + commandline.Program + ` ps web -eo pid,rss,args
-    # ` + commandline.Program + ` ps --format json web
+    # ` + commandline.Program + ` ps --json web
     [4711,4730]
 
 --execs shows the commands that "exec" has started in a sandbox: the running ones, and
@@ -36,6 +36,7 @@ the detached ones that have ended and whose result nobody has asked for.
 		StopOnNthArg: new(1), // the rest is for ps
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "table or json"},
+			jsonFlag("the same as --format json"),
 			&cli.BoolFlag{Name: "execs", Usage: "sandbox: its commands in place of their processes"},
 		},
 		Action: commandline.WithArgs(1, -1, listProcesses),
@@ -55,7 +56,7 @@ func listProcesses(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	w := cmd.Root().Writer
-	switch cmd.String("format") {
+	switch formatOf(cmd) {
 	case "json":
 		return json.NewEncoder(w).Encode(pids) // null for none, as runc
 	case "table":

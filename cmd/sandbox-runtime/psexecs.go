@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/oci"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -22,7 +23,7 @@ func listExecs(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	show := printExecs
-	switch cmd.String("format") {
+	switch formatOf(cmd) {
 	case "table":
 	case "json":
 		show = printExecsJSON
@@ -34,11 +35,11 @@ func listExecs(ctx context.Context, cmd *cli.Command) error {
 			return err
 		}
 		if _, err := commandline.LoadContainer(cmd); errors.Is(err, container.ErrNotExist) {
-			return &commandline.ExitError{Code: 1, Err: &sandbox.Error{ID: cmd.Args().First(), Err: sandbox.ErrNotFound}, Plain: true}
+			return &sandbox.Error{ID: cmd.Args().First(), Err: sandbox.ErrNotFound}
 		} else if err != nil {
 			return err
 		}
-		return onlyForSandboxes(cmd, "execs")
+		return oci.OnlyForSandboxes(cmd, "execs")
 	}
 	return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error {
 		execs, err := box.Execs(ctx)

@@ -18,8 +18,7 @@ const sealedEnv = "_SANDBOX_RUNTIME_SEALED"
 // and its arguments stay.
 func runSealed(root string) error {
 	if os.Getenv(sealedEnv) != "" {
-		// No ps finds a process that has the number of a descriptor as its name.
-		_ = os.WriteFile("/proc/self/comm", []byte(commandline.Program), 0)
+		commandline.SetName()
 		return os.Unsetenv(sealedEnv)
 	}
 	if err := os.MkdirAll(root, 0o700); err != nil {

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/urfave/cli/v3"
 
@@ -26,6 +28,7 @@ with these files. The sandbox's files have to be on disk, which is the default o
     sandbox-runtime snapshot --remove ready`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "list", Usage: "print the names of all snapshots"},
+			jsonFlag("print the snapshots of --list as a JSON array"),
 			&cli.StringFlag{Name: "remove", Usage: "remove the snapshot `SNAP`; sandboxes that began with it go on"},
 		},
 		Action: snapshot,
@@ -38,6 +41,8 @@ func snapshot(ctx context.Context, cmd *cli.Command) error {
 	}
 	list, remove := cmd.Bool("list"), cmd.String("remove")
 	switch none := !list && remove == ""; {
+	case cmd.Bool("json") && !list:
+		return errors.New("--json is for --list, as in: snapshot --list --json")
 	case list && remove != "":
 		return errors.New("--list and --remove do not go together; say one of them")
 	case !none && cmd.Args().Present():
@@ -57,10 +62,10 @@ func snapshot(ctx context.Context, cmd *cli.Command) error {
 	case list:
 		return withSandboxes(ctx, cmd, func(m *sandboxes) error {
 			names, err := m.Snapshots(ctx)
-			for _, name := range names {
-				fmt.Fprintln(cmd.Root().Writer, name)
+			if err != nil {
+				return err
 			}
-			return err
+			return printSnapshots(cmd.Root().Writer, names, cmd.Bool("json"))
 		})
 	}
 	return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error {
@@ -74,13 +79,35 @@ func snapshot(ctx context.Context, cmd *cli.Command) error {
 	})
 }
 
+// snapshotEntry is one snapshot in JSON.
+type snapshotEntry struct {
+	Name string `json:"name"`
+}
+
+func printSnapshots(w io.Writer, names []string, asJSON bool) error {
+	entries := []snapshotEntry{} // in JSON no null
+	for _, name := range names {
+		if !asJSON {
+			if _, err := fmt.Fprintln(w, name); err != nil {
+				return err
+			}
+		}
+		entries = append(entries, snapshotEntry{name})
+	}
+	if !asJSON {
+		return nil
+	}
+	return json.NewEncoder(w).Encode(entries)
+}
+
 func discardCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "discard",
 		Usage:     "throw away the writes to a sandbox's overlays",
 		ArgsUsage: "NAME",
-		Description: `The overlays show the host's directories again. If a process has a file open there, or
-its working directory, nothing is thrown away, and the error names the process.
+		Description: `The overlays show the host's directories again, or the files of the snapshot with which the
+sandbox has begun. If a process has a file open there, or its working directory, nothing is
+thrown away, and the error names the process.
 
     sandbox-runtime discard box`,
 		Action: discard,

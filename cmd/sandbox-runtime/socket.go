@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"os/user"
-	"slices"
 	"strconv"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -15,7 +14,8 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/oci"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -49,7 +49,6 @@ var withoutSocket = map[string]string{
 	"checkpoint": notOCI, "restore": notOCI, "events": notOCI,
 	"kill":     "it signals the first process of a container; end a sandbox with down, and a command with attach --kill",
 	"prune":    "it removes the remains of all users from the state root; run it as root",
-	"doctor":   "it examines this host with the rights of the caller",
 	"register": "it changes configuration files of this host",
 }
 
@@ -65,7 +64,7 @@ func refusingSocket(do cli.ActionFunc, reason string) cli.ActionFunc {
 
 // namesSandbox says that the first argument names a sandbox, and no OCI container.
 func namesSandbox(cmd *cli.Command) bool {
-	return launcher.Has(commandline.StateRoot(cmd), cmd.Args().First()) || namesListed(cmd)
+	return record.Has(commandline.StateRoot(cmd), cmd.Args().First()) || namesListed(cmd)
 }
 
 // namesListed says that the first argument is for a launcher that listens. With --socket each name
@@ -85,7 +84,7 @@ func namesListed(cmd *cli.Command) bool {
 // of the default launcher.
 func defaultListens(cmd *cli.Command) bool {
 	socket, err := socketOf(cmd)
-	if err != nil || socket == "" || speaksAsRunc(cmd) {
+	if err != nil || socket == "" || oci.SpeaksAsRunc(cmd) {
 		return false
 	}
 	_, err = os.Lstat(socket)
@@ -96,13 +95,7 @@ func defaultListens(cmd *cli.Command) bool {
 func hasOnlyListed(cmd *cli.Command) bool {
 	socket, _ := socketOf(cmd)
 	_, ofUser := commandline.DefaultRoot()
-	return socket != "" && !ofUser && !speaksAsRunc(cmd)
-}
-
-// speaksAsRunc says that the caller gives one of runc's flags for logs: a program that expects runc's
-// words.
-func speaksAsRunc(cmd *cli.Command) bool {
-	return slices.ContainsFunc([]string{"log", "log-format", "debug"}, cmd.Root().IsSet)
+	return socket != "" && !ofUser && !oci.SpeaksAsRunc(cmd)
 }
 
 // isMissing says that the error of an OCI command is about a name that nothing has. An ordinary
@@ -115,19 +108,22 @@ func isMissing(cmd *cli.Command, err error) bool {
 	return socket != "" && errors.Is(err, fs.ErrPermission) && mayLook(commandline.StateRoot(cmd)) != nil
 }
 
-// missing words an error that isMissing.
-func missing(ctx context.Context, cmd *cli.Command) error {
+// missing words an error that isMissing. It returns nil for other errors.
+func missing(ctx context.Context, cmd *cli.Command, failure error) error {
+	if !isMissing(cmd, failure) {
+		return nil
+	}
 	name := cmd.Args().First()
 	socket, err := socketOf(cmd)
 	if err != nil || socket == "" {
-		return fmt.Errorf("%s does not exist: no sandbox or container has this name (see %s list)", name, commandline.Program)
+		return oci.Missing(cmd)
 	}
 	if reason := withoutSocket[cmd.Name]; reason != "" {
 		return fmt.Errorf("%s does not exist: no container of yours has this name (%s: %s)", name, cmd.Name, reason)
 	}
 	m, err := connect(ctx, cmd)
 	if err != nil {
-		return fmt.Errorf("%s does not exist: no container of yours has this name, and %w", name, err)
+		return fmt.Errorf("no container of yours has the name %q, and %w", name, err)
 	}
 	return errors.Join(&sandbox.Error{ID: name, Err: sandbox.ErrNotFound}, m.Close())
 }

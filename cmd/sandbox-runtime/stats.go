@@ -27,9 +27,15 @@ use, processes and threads likewise, disk traffic, and the bytes received from a
 the network. A value that the host cannot tell is "-". With --json each line is one object
 in JSON, where such a value is -1.
 
+--pool prints the counts of the launcher's pool of blank sandboxes instead.
+
     sandbox-runtime stats box
-    sandbox-runtime stats --json box | jq .memory_peak_bytes`,
-		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print one JSON object for each sandbox"}},
+    sandbox-runtime stats --json box | jq .memory_peak_bytes
+    sandbox-runtime --socket /run/sandbox-runtime.sock stats --pool`,
+		Flags: []cli.Flag{
+			jsonFlag("print one JSON object for each sandbox, or for the pool"),
+			&cli.BoolFlag{Name: "pool", Usage: "print the counts of the pool of the launcher on --socket"},
+		},
 		Action: stats,
 	}
 }
@@ -42,6 +48,9 @@ type statsReport struct {
 }
 
 func stats(ctx context.Context, cmd *cli.Command) error {
+	if cmd.Bool("pool") {
+		return poolStats(ctx, cmd)
+	}
 	if !cmd.Args().Present() {
 		return errors.New("say the names of the sandboxes, as in: stats box")
 	}

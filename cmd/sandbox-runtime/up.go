@@ -109,7 +109,7 @@ func up(ctx context.Context, cmd *cli.Command) error {
 // upOnce leaves nothing new behind if a signal comes before it is up.
 func upOnce(ctx context.Context, cmd *cli.Command, name string, c spec.Config) (_ sandbox.Info, err error) {
 	wakeCgroups(cmd)
-	ctx, signals := relay.Catch(ctx)
+	ctx, signals := relay.Catch(ctx, pruneOf(cmd))
 	defer signals.Stop()
 	m, err := connect(ctx, cmd)
 	if err != nil {

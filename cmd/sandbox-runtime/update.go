@@ -12,6 +12,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/oci"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/resourceflags"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -73,15 +74,12 @@ func updateSandbox(ctx context.Context, cmd *cli.Command) error {
 // setLimits changes limits of a sandbox.
 func setLimits(ctx context.Context, cmd *cli.Command, limits spec.Limits) error {
 	err := withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Update(ctx, limits) })
-	if err != nil {
-		return &commandline.ExitError{Code: 1, Err: configflags.AsTyped(cmd, err), Plain: true}
-	}
-	return nil
+	return configflags.AsTyped(cmd, err)
 }
 
 func updateContainer(ctx context.Context, cmd *cli.Command, c *container.Container) error {
 	if limits, ok, err := upLimits(cmd); err != nil {
-		return &commandline.ExitError{Code: 1, Err: configflags.AsTyped(cmd, err), Plain: true}
+		return configflags.AsTyped(cmd, err)
 	} else if ok {
 		return setLimits(ctx, cmd, limits)
 	}
@@ -90,7 +88,7 @@ func updateContainer(ctx context.Context, cmd *cli.Command, c *container.Contain
 		return err
 	}
 	if limits, ok := sandboxLimits(cmd, r); ok {
-		return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Update(ctx, limits) })
+		return setLimits(ctx, cmd, limits)
 	}
 	if r.Memory != nil && (r.Memory.Kernel != nil || r.Memory.KernelTCP != nil) { //nolint:staticcheck // old callers give it
 		commandline.LogFrom(ctx).Warn("Kernel memory settings are ignored and will be removed")
@@ -133,7 +131,7 @@ func upLimits(cmd *cli.Command) (l spec.Limits, ok bool, err error) {
 	case ofUp == "":
 		return l, false, nil
 	case !isSandbox:
-		return l, false, onlyForSandboxes(cmd, ofUp)
+		return l, false, oci.OnlyForSandboxes(cmd, ofUp)
 	case ofRunc != "":
 		return l, false, fmt.Errorf("--%s and --%s do not go together: for a sandbox use the flags of \"up\"", ofUp, ofRunc)
 	}

@@ -16,7 +16,7 @@ type InUseError struct {
 }
 
 func (e *InUseError) Error() string {
-	return fmt.Sprintf("image %s is in use by %s; first remove these", e.Image, strings.Join(e.Users, ", "))
+	return fmt.Sprintf("image %s is in use by %s; first remove these with down or snapshot --remove, or run prune if a killed command has left them", e.Image, strings.Join(e.Users, ", "))
 }
 
 // A DamagedError says that content in the store is not the content of its digest.

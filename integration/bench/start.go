@@ -40,7 +40,7 @@ func openStarts(o options, dir string) ([]trial, func() error, error) {
 		title: "Starts of `true`",
 		about: "`run` of busybox's `true`: the OCI runtimes share one bundle as Docker writes it, with Docker's seccomp profile. `do` runs the host's `true` in a sandbox.",
 		unit:  "ms", base: runcName + " run", peers: peers, rounds: o.rounds, burst: burst, measure: milliseconds,
-		bounds: []bound{{ourName + " run", runcName + " run", 1.0}, {do, runcName + " run", 0.9}, {do, crunName + " run", 0.9}},
+		bounds: []bound{{ourName + " run", runcName + " run", 0.91}, {ourName + " --version", runcName + " --version", 1}, {do, runcName + " run", 0.9}, {do, crunName + " run", 0.9}},
 	}}, nothing, nil
 }
 

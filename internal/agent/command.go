@@ -77,8 +77,9 @@ type Cgroup struct {
 type Detach struct {
 	// ID is the id for [Conn.Attach].
 	ID ExecID
-	// Stdout and Stderr keep the first Limit bytes of each stream; further bytes are
-	// dropped. Give one byte more than wanted, to see that there was more.
+	// Stdout and Stderr keep the first and the last bytes of each stream, Limit in all, in the
+	// form of struct output_header in cmd/sandbox-agent/protocol.h, which internal/streams reads. An
+	// agent that [Conn.KeepsTail] denies keeps the first Limit bytes, as they are.
 	Stdout, Stderr *os.File
 	Limit          int64
 }

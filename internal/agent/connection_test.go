@@ -185,8 +185,8 @@ func TestVersionsThatDifferSayWhatToDo(t *testing.T) {
 		version byte
 		want    string
 	}{
-		{protocolVersion + 1, "speaks version 5 of the protocol, this sandbox-runtime 2 to 4: use the newer sandbox-runtime that made it, or make it anew"},
-		{oldestVersion - 1, "speaks version 1 of the protocol, this sandbox-runtime 2 to 4: make the sandbox anew"},
+		{protocolVersion + 1, "speaks version 7 of the protocol, this sandbox-runtime 2 to 6: use the newer sandbox-runtime that made it, or make it anew"},
+		{oldestVersion - 1, "speaks version 1 of the protocol, this sandbox-runtime 2 to 6: make the sandbox anew"},
 	} {
 		f := newFake(t)
 		tell(int(f.guest.Fd()), eventHello, func(b []byte) { b[8] = test.version })

@@ -19,6 +19,10 @@ func (c *Conn) Tie(ctx context.Context) error {
 	return nil
 }
 
+// KeepsTail says whether the agent keeps the head and the tail of a detached command's output. An
+// older one keeps the head only, in another form.
+func (c *Conn) KeepsTail() bool { return c.version >= ringVersion }
+
 // Forget removes the agent's state of a detached command, running or ended; it ends no
 // command. An unknown id is no error.
 //
@@ -27,6 +31,37 @@ func (c *Conn) Tie(ctx context.Context) error {
 func (c *Conn) Forget(ctx context.Context, id ExecID) error {
 	if err := c.tell(ctx, request{kind: requestForget, id: id}); err != nil {
 		return fmt.Errorf("forget the detached command %s: %w", id, err)
+	}
+	return nil
+}
+
+// Withhold has the agent refuse the set-group-ID bit to all commands that it starts from now
+// on. Nothing gives the bit back. The agent must have been started with the word group-ids.
+func (c *Conn) Withhold(ctx context.Context) error {
+	err := c.withhold(ctx)
+	if err != nil {
+		return fmt.Errorf("withhold the set-group-ID bit from commands of the sandbox: %w", gone(err))
+	}
+	return nil
+}
+
+func (c *Conn) withhold(ctx context.Context) error {
+	if c.version < withholdVersion {
+		return &VersionError{int(c.version), withholdVersion, protocolVersion}
+	}
+	answer, err := c.query(ctx, request{kind: requestWithhold})
+	if err != nil {
+		return err
+	}
+	defer answer.close()
+	e, _, err := answer.receive(ctx, false)
+	switch {
+	case err != nil:
+		return err
+	case e.kind == eventFailed:
+		return &StartError{e.stage, e.errno, ""}
+	case e.kind != eventWithheld:
+		return fmt.Errorf("event %d out of turn", e.kind)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/logfile"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
@@ -46,12 +47,20 @@ func newExecID() ExecID {
 
 func (o output) read(t testing.TB) (stdout, stderr string) {
 	t.Helper()
-	a, err := os.ReadFile(o.stdout.Name())
-	b, err2 := os.ReadFile(o.stderr.Name())
-	if err := errors.Join(err, err2); err != nil {
+	stdout, _ = kept(t, o.stdout)
+	stderr, _ = kept(t, o.stderr)
+	return stdout, stderr
+}
+
+// kept is the output in a file, and how many bytes are missing.
+func kept(t testing.TB, f *os.File) (text string, omitted int64) {
+	t.Helper()
+	var b strings.Builder
+	_, err := logfile.File{File: f, Ring: true}.Copy(&b, 0, func(n int64) error { omitted += n; return nil })
+	if err != nil {
 		t.Fatal(err)
 	}
-	return string(a), string(b)
+	return b.String(), omitted
 }
 
 // finish waits for a detached command and its output.
@@ -145,7 +154,7 @@ func TestDetachedOutlivesItsHost(t *testing.T) {
 func TestDetachedOutputIsBounded(t *testing.T) {
 	s := open(t)
 	flood := func() Command {
-		return command("sh", "-c", "head -c 20000000 /dev/zero | tr '\\0' x; head -c 300000 /dev/zero | tr '\\0' y >&2")
+		return command("sh", "-c", "head -c 20000000 /dev/zero | tr '\\0' x; printf last; head -c 300000 /dev/zero | tr '\\0' y >&2")
 	}
 	c := flood()
 	out := detach(t, &c, 100_001)
@@ -156,9 +165,17 @@ func TestDetachedOutputIsBounded(t *testing.T) {
 	if exit := finish(t, p); exit.Status != 0 {
 		t.Errorf("status %#x", exit.Status)
 	}
-	stdout, stderr := out.read(t)
-	if stdout != strings.Repeat("x", 100_001) || stderr != strings.Repeat("y", 100_001) {
-		t.Errorf("%d and %d bytes are kept", len(stdout), len(stderr))
+	stdout, omitted := kept(t, out.stdout)
+	if stdout != strings.Repeat("x", 100_001-4)+"last" || omitted != 20_000_004-100_001 {
+		t.Errorf("%d bytes are kept, and %d are not; the last are %q", len(stdout), omitted, stdout[max(0, len(stdout)-10):])
+	}
+	if stderr, omitted := kept(t, out.stderr); stderr != strings.Repeat("y", 100_001) || omitted != 300_000-100_001 {
+		t.Errorf("%d bytes are kept, and %d are not", len(stderr), omitted)
+	}
+	for _, f := range []*os.File{out.stdout, out.stderr} {
+		if st, err := f.Stat(); err != nil || st.Size() > logfile.Start+100_001 {
+			t.Errorf("a file of %d bytes, %v", st.Size(), err)
+		}
 	}
 
 	for name, path := range map[string]string{"full disk": "/dev/full", "read only": "/etc/passwd"} {
@@ -211,7 +228,7 @@ func newTmpfs(t testing.TB, size string) *os.File {
 // Whatever its limit, kept output leaves the host some of the file system.
 func TestDetachedOutputLeavesRoom(t *testing.T) {
 	s := open(t)
-	c := command("sh", "-c", "head -c 20000000 /dev/zero; echo done >&2")
+	c := command("sh", "-c", "head -c 20000000 /dev/zero; printf last; echo done >&2")
 	out := detach(t, &c, 1<<40)
 	c.Detach.Stdout = newTmpfs(t, "16m")
 	p, err := s.Start(within(t, testhost.Patience), c)
@@ -221,9 +238,13 @@ func TestDetachedOutputLeavesRoom(t *testing.T) {
 	if exit := finish(t, p); exit.Status != 0 {
 		t.Errorf("status %#x", exit.Status)
 	}
-	const most = 14<<20 + 1<<16
+	const most = logfile.Start + 14<<20 + 1<<16 // with the header, and a full pipe
 	if st, err := c.Detach.Stdout.Stat(); err != nil || st.Size() < most-2<<20 || st.Size() > most {
 		t.Errorf("%d bytes are kept, %v", st.Size(), err)
+	}
+	// The tail goes on in the room that the stream has.
+	if text, omitted := kept(t, c.Detach.Stdout); !strings.HasSuffix(text, "\x00last") || omitted != 20_000_004-int64(len(text)) || len(text) < 10<<20 {
+		t.Errorf("%d bytes are kept, and %d are not", len(text), omitted)
 	}
 	if _, stderr := out.read(t); stderr != "done\n" {
 		t.Errorf("of the other stream %q is kept", stderr)
@@ -449,7 +470,7 @@ func TestForgottenOutputGrowsNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	testhost.Eventually(t, "no drainer", func() bool {
-		return !slices.ContainsFunc(s.inside(t), func(p process) bool { return p.Name == "sandbox-output" })
+		return !slices.ContainsFunc(s.inside(t), func(p seenProcess) bool { return p.Name == "sandbox-output" })
 	})
 	s.letGo(t)
 }

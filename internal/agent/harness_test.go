@@ -57,7 +57,7 @@ type harness struct {
 	err *bytes.Buffer
 }
 
-func newHarness(t *testing.T, name string) *harness {
+func newHarness(t *testing.T, name string, files ...*os.File) *harness {
 	t.Helper()
 	cc := os.Getenv("CC")
 	if cc == "" {
@@ -73,7 +73,7 @@ func newHarness(t *testing.T, name string) *harness {
 		t.Fatalf("make agent-asan: %v\n%s", err, out)
 	}
 	h := &harness{cmd: exec.Command(filepath.Join(dir, name)), err: new(bytes.Buffer)}
-	h.cmd.Stderr = h.err
+	h.cmd.Stderr, h.cmd.ExtraFiles = h.err, files
 	in, err := h.cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

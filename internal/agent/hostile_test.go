@@ -89,7 +89,7 @@ func lies(t testing.TB, n, master, plain, path int) map[string]lie {
 		"failed with a file":    {true, nil, func(fd int) { tell(fd, eventFailed, errno, n) }},
 		"failed twice":          {false, nil, func(fd int) { tell(fd, eventFailed, errno); tell(fd, eventFailed, errno) }},
 		"hello":                 {true, nil, func(fd int) { tell(fd, eventHello, nil) }},
-		"reserved":              {false, func(fd int) { tell(fd, eventExited, func(b []byte) { b[12] = 1 }) }, nil},
+		"unknown refusals":      {false, func(fd int) { tell(fd, eventExited, func(b []byte) { b[12] = 32 }) }, nil},
 		"unasked terminal":      {false, nil, func(fd int) { tell(fd, eventTerminal, nil, master) }},
 		"no terminal":           {true, nil, func(fd int) { tell(fd, eventTerminal, nil) }},
 		"two in one":            {true, nil, func(fd int) { tell(fd, eventTerminal, nil, master, master) }},

@@ -48,6 +48,8 @@ const (
 
 	filtersVariable = "AGENT_TEST_FILTERS" // set: commands may load filters
 	sharedVariable  = "AGENT_TEST_SHARED"  // set: the agent shares its pid namespace
+
+	groupIDsVariable = "AGENT_TEST_GROUP_IDS" // set: commands may set the set-group-ID bit
 )
 
 // becomeAgent does what the runtime does before it executes the agent: a root,
@@ -95,6 +97,9 @@ func becomeAgent() error {
 	path, args, env := "/proc/self/fd/3", []string{"sandbox-agent"}, []string{"SECRET=of-the-agent"}
 	if os.Getenv(filtersVariable) != "" {
 		args = append(args, "filters")
+	}
+	if os.Getenv(groupIDsVariable) != "" {
+		args = append(args, "group-ids")
 	}
 	if os.Getenv(sharedVariable) != "" {
 		args = append(args, "shared")

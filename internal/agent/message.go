@@ -10,11 +10,13 @@ import (
 // The protocol of cmd/sandbox-agent/protocol.h. Both ends run on one machine:
 // numbers are in its own order.
 const (
-	protocolVersion = 4 // the version of the agent embedded here
+	protocolVersion = 6 // the version of the agent embedded here
 	oldestVersion   = 2 // of an agent that is still understood
 	rootVersion     = 3 // the first that takes a command's root
 	programVersion  = 3 // the first that takes its program
 	newlinesVersion = 4 // the first that takes PlainNewlines
+	withholdVersion = 5 // the first that takes Withhold
+	ringVersion     = 6 // the first that keeps head and tail of a detached command's output
 	agentID         = 65535
 	maxPayload      = 8 << 20
 	maxGroups       = 256
@@ -30,12 +32,13 @@ const (
 type requestKind uint32
 
 const (
-	requestExec   requestKind = 1
-	requestSignal requestKind = 2
-	requestTie    requestKind = 3
-	requestAttach requestKind = 4
-	requestList   requestKind = 5
-	requestForget requestKind = 6
+	requestExec     requestKind = 1
+	requestSignal   requestKind = 2
+	requestTie      requestKind = 3
+	requestAttach   requestKind = 4
+	requestList     requestKind = 5
+	requestForget   requestKind = 6
+	requestWithhold requestKind = 7
 )
 
 // The parts of an exec's request beside stdio and tasks files.
@@ -64,6 +67,7 @@ const (
 	eventAttached eventKind = 6
 	eventDrained  eventKind = 7
 	eventList     eventKind = 8
+	eventWithheld eventKind = 9
 )
 
 // request is a request of the host.
@@ -119,11 +123,11 @@ func parseEvent(b []byte) (event, error) {
 
 	e := event{kind: eventKind(word(0))}
 	value := int32(word(8))
-	if word(12) != 0 {
-		return event{}, fmt.Errorf("event %d with its reserved field set", e.kind)
+	if refused := Refused(word(12)); refused&^allRefused != 0 || refused != 0 && e.kind != eventExited {
+		return event{}, fmt.Errorf("event %d with refused calls %#x", e.kind, refused)
 	}
 	switch e.kind {
-	case eventTerminal, eventAttached, eventDrained:
+	case eventTerminal, eventAttached, eventDrained, eventWithheld:
 	case eventHello:
 		e.version = value
 	case eventFatal, eventFailed:
@@ -141,6 +145,7 @@ func parseEvent(b []byte) (event, error) {
 			UserTime:   microseconds(long(16)),
 			SystemTime: microseconds(long(24)),
 			MaxRSS:     bounded(long(32)) << 10,
+			Refused:    Refused(word(12)),
 		}
 		e.ended = word(4)
 	default:

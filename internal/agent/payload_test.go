@@ -215,7 +215,7 @@ func TestMalformedPayloadsHurtOnlyTheirExec(t *testing.T) {
 }
 
 func FuzzParseEvent(f *testing.F) {
-	for kind := range eventList + 2 {
+	for kind := range eventWithheld + 2 {
 		b := make([]byte, eventSize)
 		b[0], b[8] = byte(kind), 1
 		f.Add(b)
@@ -232,8 +232,11 @@ func FuzzParseEvent(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(b) != eventSize || e.kind < eventHello || e.kind > eventDrained {
+		if len(b) != eventSize || e.kind < eventHello || e.kind > eventDrained && e.kind != eventWithheld {
 			t.Errorf("took %x as %+v", b, e)
+		}
+		if refused := e.exit.Refused; refused&^allRefused != 0 || refused != 0 && e.kind != eventExited {
+			t.Errorf("refused calls %#x of event %d", refused, e.kind)
 		}
 		if (e.kind == eventFatal || e.kind == eventFailed) && (e.errno < 1 || e.errno > errnoMax) {
 			t.Errorf("errno %d", e.errno)

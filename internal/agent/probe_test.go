@@ -53,10 +53,10 @@ type self struct {
 	Session     bool // leads one
 	Rlimits     map[int]Rlimit
 	Umask       int
-	Processes   []process
+	Processes   []seenProcess
 }
 
-type process struct {
+type seenProcess struct {
 	PID, Parent int
 	State, Name string
 }
@@ -102,8 +102,8 @@ func status() map[string]string {
 	return fields
 }
 
-func processes() []process {
-	var all []process
+func processes() []seenProcess {
+	var all []seenProcess
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -117,7 +117,7 @@ func processes() []process {
 		open, end := strings.IndexByte(string(text), '('), strings.LastIndexByte(string(text), ')')
 		rest := strings.Fields(string(text[end+1:]))
 		parent, _ := strconv.Atoi(rest[1])
-		all = append(all, process{pid, parent, rest[0], string(text[open+1 : end])})
+		all = append(all, seenProcess{pid, parent, rest[0], string(text[open+1 : end])})
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].PID < all[j].PID })
 	return all

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 )
@@ -48,6 +49,20 @@ func newProcess(c *Conn, name string) *Process {
 	return &Process{conn: c, name: name, starting: semaphore.NewWeighted(1), waiting: semaphore.NewWeighted(1)}
 }
 
+// Refused is a set of calls that a filter has refused. The agent reports only these.
+type Refused uint32
+
+// The kinds of refused calls.
+const (
+	RefusedTrace     Refused = 1  // ptrace, process_vm_readv, process_vm_writev, kcmp, pidfd_getfd
+	RefusedPerf      Refused = 2  // perf_event_open
+	RefusedBPF       Refused = 4  // bpf
+	RefusedNamespace Refused = 8  // clone with a new namespace, unshare, setns
+	RefusedMount     Refused = 16 // mount, umount2
+
+	allRefused = RefusedTrace | RefusedPerf | RefusedBPF | RefusedNamespace | RefusedMount
+)
+
 // Exit is how a command ended, by the agent's word.
 type Exit struct {
 	// Status is either Exited or Signaled.
@@ -56,6 +71,9 @@ type Exit struct {
 	// of its descendants that were waited for.
 	UserTime, SystemTime time.Duration
 	MaxRSS               int64
+	// Refused are calls that the sandbox's filter has refused to the command and its
+	// descendants, as far as they have stayed in its session.
+	Refused Refused
 	// Ended is when, to the millisecond, of a detached command. It is zero of
 	// others, which tell their end as it comes, and where the agent did not say.
 	Ended time.Time
@@ -193,11 +211,11 @@ func (p *Process) take(e event, err error) error {
 
 // ended is the time of the end, for a caller that hears of it now.
 func ended(told uint32) time.Time {
-	var boot unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil {
+	boot, err := process.SinceBoot()
+	if err != nil {
 		return time.Time{}
 	}
-	return when(told, time.Now(), time.Duration(boot.Nano()))
+	return when(told, time.Now(), boot)
 }
 
 // await takes the agent's messages until something is known.
@@ -246,6 +264,12 @@ func (p *Process) Drained(ctx context.Context) error { return p.await(ctx, &p.dr
 // Signal sends a signal to the command's process alone. It does not wait for
 // its delivery. The error is os.ErrProcessDone once Wait has returned the exit.
 func (p *Process) Signal(s syscall.Signal) error { return p.signal(s, false) }
+
+// HasEnded says whether the agent has told the end of the command. It does not wait.
+func (p *Process) HasEnded() bool {
+	_ = p.look() // Wait returns an error
+	return p.done.Load()
+}
 
 // SignalGroup sends a signal to all processes of the command's process group,
 // as a terminal does for Ctrl-C. Otherwise it is like Signal.

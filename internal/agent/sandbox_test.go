@@ -257,7 +257,7 @@ func (s *sandbox) report(t testing.TB, c Command) self {
 }
 
 // inside lists the processes there are, with the one that lists.
-func (s *sandbox) inside(t testing.TB) []process {
+func (s *sandbox) inside(t testing.TB) []seenProcess {
 	t.Helper()
 	c := asProbe("report")
 	c.UID, c.GID = 3000, 3000

@@ -57,12 +57,16 @@ type Options struct {
 	// OverwriteOnly are the paths whose conflicts New leaves out. A change of the tree after New is a conflict there, too.
 	OverwriteOnly map[string]bool
 
-	// View says that the tree is the view that a sandbox has of a tree: see [RecoverView].
+	// View says that the tree is the view that a sandbox has of a tree in its store: see
+	// [RecoverView]. Such an apply is not durable, since no sandbox outlives a crash of the host.
 	View bool
 
 	// Verify, if it is not nil, is called by Commit when all content was read and
 	// nothing of the tree was changed. An error of it ends the Commit.
 	Verify func(context.Context) error
+	// Untie, if it is not nil, is called after Verify. directories says that a directory of the tree is to go. An error
+	// of it ends the Commit.
+	Untie func(ctx context.Context, directories bool) error
 }
 
 // A ConflictError is Commit's error if the tree has changed since the sandbox saw it.

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -50,7 +51,7 @@ func (p *Plan) hidden(f *filter) error {
 		}
 		e, err := p.tree.stat(path)
 		if !f.hidden[i] || err != nil {
-			return fmt.Errorf("%q: nothing has changed there: choose a path that is listed, or one above it", path)
+			return fmt.Errorf("%q: nothing has changed there: choose a path that is listed, or one above it", filepath.Join(p.target.Name(), path))
 		}
 		p.changes = append(p.changes, spec.Change{Path: path, Kind: spec.Deleted, Type: e.fileType()})
 	}

@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
 // Commit applies the plan, whole or not at all. It returns once the new entries are
-// durable. The replaced entries are removed in the background. After the first change of
+// durable, without [Options.View]. The replaced entries are removed in the background. After the first change of
 // the tree the end of the context has no effect. A Commit that ends a killed apply changes
 // nothing itself, and returns an error. The caller stores the stamps of the
 // report and calls Close. If the stamps cannot be stored, the caller calls Leave.
@@ -23,7 +22,7 @@ func (p *Plan) Commit(ctx context.Context) (Report, error) {
 	if err := p.endEarlier(); err != nil {
 		return Report{}, err
 	}
-	j, err := begin(p.target)
+	j, err := begin(p.target, p.o.View)
 	if err != nil {
 		return Report{}, p.about(err)
 	}
@@ -106,9 +105,14 @@ func (p *Plan) commit(ctx context.Context, j *journal, stamps map[string]layer.S
 			return j.abandon(err)
 		}
 	}
+	if p.o.Untie != nil {
+		if err := p.o.Untie(ctx, slices.ContainsFunc(p.ops, op.takesDirectory)); err != nil {
+			return j.abandon(err)
+		}
+	}
 	// The staged files are durable before the record says how to use them.
-	if err := unix.Syncfs(int(j.dir.Fd())); err != nil {
-		return j.abandon(fmt.Errorf("sync: %w", err))
+	if err := j.syncAll(); err != nil {
+		return j.abandon(err)
 	}
 	awaitTick(ctx)
 	record := &record{Version: recordVersion, Source: p.o.Source, Begun: time.Now().UnixNano(), Ops: p.ops}
@@ -121,7 +125,7 @@ func (p *Plan) commit(ctx context.Context, j *journal, stamps map[string]layer.S
 	p.tree.forget()
 	staged := newTree(j.dir)
 	defer staged.forget()
-	r, err := j.run(p.tree, staged, record)
+	r, err := j.run(&run{tree: p.tree, staged: staged, first: true}, record)
 	if err != nil && !r.restored {
 		err = fmt.Errorf("%w: %w", ErrUnfinished, err)
 	}
@@ -136,13 +140,13 @@ func (p *Plan) stage(ctx context.Context, j *journal, stamps map[string]layer.St
 
 // run carries a record out. If that cannot be done it restores the tree, and then
 // removes the journal.
-func (j *journal) run(t, staged *tree, record *record) (*run, error) {
-	r := &run{tree: t, staged: staged, ops: record.Ops, begun: record.Begun}
+func (j *journal) run(r *run, record *record) (*run, error) {
+	r.ops, r.begun = record.Ops, record.Begun
 	if err := r.forward(); err != nil {
 		return r, j.takeBack(r, err)
 	}
-	if err := unix.Syncfs(int(j.dir.Fd())); err != nil {
-		return r, fmt.Errorf("sync: %w", err)
+	if err := j.syncAll(); err != nil {
+		return r, err
 	}
 	return r, j.done()
 }

@@ -189,6 +189,12 @@ func TestOnlyChosenPathsAreApplied(t *testing.T) {
 			t.Errorf("%q: %v", path, err)
 		}
 	}
+	b := newBox(t, lower)
+	b.run(work)
+	// With several overlays the caller has named a whole path.
+	if err := b.refused(Options{Paths: []string{"nothing"}}); !strings.Contains(err.Error(), filepath.Join(b.tree, "nothing")) {
+		t.Error(err)
+	}
 }
 
 // timeless leaves out when files were changed.

@@ -17,7 +17,8 @@
 // killed before the record exists has changed nothing. An apply that is killed later is
 // ended by [Recover] or the next Commit: all steps are done, or they are undone if the
 // tree has changed meanwhile. An undo leaves entries that others have changed since the
-// apply, and names them.
+// apply, and names them. With [Options.View] nothing is synced: a kill does no harm, but a
+// crash of the host can.
 //
 // Others, also attackers, may change the tree at any time. Every step goes from a held
 // descriptor of the tree's root, one name at a time, through no link and onto no other

@@ -57,16 +57,17 @@ type journal struct {
 	target int // the tree's root
 	name   string
 	dir    *os.File
+	view   bool // as Options.View
 }
 
 // begin makes a staging directory in a tree.
-func begin(target *os.File) (*journal, error) {
+func begin(target *os.File, view bool) (*journal, error) {
 	for {
 		name := journalPrefix + strings.ToLower(rand.Text())
 		if err := unix.Mkdirat(int(target.Fd()), name, 0o700); err != nil {
 			return nil, &pathError{name, err}
 		}
-		j, err := lockJournal(target, name)
+		j, err := lockJournal(target, name, view)
 		if err == nil {
 			if err := j.mark(); err != nil {
 				j.dir.Close()
@@ -155,12 +156,12 @@ func (j *journal) abandon(err error) error {
 
 // lockJournal opens and locks a staging directory. The error is ErrBusy if another process
 // holds it. [journal.own] checks the owner of the directory.
-func lockJournal(target *os.File, name string) (*journal, error) {
+func lockJournal(target *os.File, name string, view bool) (*journal, error) {
 	fd, err := beneath(int(target.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, &pathError{name, err}
 	}
-	j := &journal{target: int(target.Fd()), name: name, dir: os.NewFile(uintptr(fd), name)}
+	j := &journal{target: int(target.Fd()), name: name, dir: os.NewFile(uintptr(fd), name), view: view}
 	if err := j.lock(); err != nil {
 		j.dir.Close()
 		return nil, err
@@ -213,18 +214,33 @@ func (j *journal) write(r *record) error {
 	if err := seal(f, append(digest.Sum(nil), sizeOf(e.Size)...)); err != nil {
 		return fmt.Errorf("record of the apply: %w%s", err, wayOut(err))
 	}
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("record of the apply: %w%s", err, wayOut(err))
+	if err := j.sync(f); err != nil {
+		return err
 	}
 	if err := unix.Renameat(dir, draftFile, dir, recordFile); err != nil {
 		return fmt.Errorf("record of the apply: %w", err)
 	}
-	return j.sync()
+	return j.sync(j.dir)
 }
 
-func (j *journal) sync() error {
-	if err := j.dir.Sync(); err != nil {
-		return fmt.Errorf("record of the apply: %w", err)
+// sync makes the directory, or a file of it, durable.
+func (j *journal) sync(f *os.File) error {
+	if j.view {
+		return nil
+	}
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("record of the apply: %w%s", err, wayOut(err))
+	}
+	return nil
+}
+
+// syncAll makes all files of the tree's file system durable.
+func (j *journal) syncAll() error {
+	if j.view {
+		return nil
+	}
+	if err := unix.Syncfs(int(j.dir.Fd())); err != nil {
+		return fmt.Errorf("sync: %w", err)
 	}
 	return nil
 }
@@ -272,7 +288,7 @@ func (j *journal) undone() error {
 	if err := unix.Unlinkat(int(j.dir.Fd()), recordFile, 0); err != nil {
 		return fmt.Errorf("record of the apply: %w", err)
 	}
-	return j.sync()
+	return j.sync(j.dir)
 }
 
 // clear removes the replaced entries. The done record stays until the sandbox has stored the
@@ -280,7 +296,7 @@ func (j *journal) undone() error {
 func (j *journal) clear() error {
 	t := newTree(j.dir)
 	defer t.forget()
-	if err := errors.Join(j.sync(), t.removeTree(doneFile, markFile)); err != nil {
+	if err := errors.Join(j.sync(j.dir), t.removeTree(doneFile, markFile)); err != nil {
 		return fmt.Errorf("remove the replaced entries in %s: %w", j.name, err)
 	}
 	return nil

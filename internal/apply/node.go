@@ -87,7 +87,11 @@ func (m *maker) file(dir int, name string, n *node, content func() (int, error))
 		return entry{}, err
 	}
 	defer unix.Close(from)
-	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	mode := n.Mode & 0o777 // mostly the umask leaves it as it is
+	if len(n.Xattrs) > 0 {
+		mode = 0o600
+	}
+	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
 	if err != nil {
 		return entry{}, err
 	}
@@ -95,7 +99,40 @@ func (m *maker) file(dir int, name string, n *node, content func() (int, error))
 	if err := m.copy.file(fd, from); err != nil {
 		return entry{}, err
 	}
-	return m.opened(fd, dir, name, n)
+	if len(n.Xattrs) > 0 {
+		return m.opened(fd, dir, name, n)
+	}
+	return m.plain(fd, dir, name, n)
+}
+
+// plain is opened for a new file without extended attributes. It sets the mode only if that is
+// another one.
+func (m *maker) plain(fd, dir int, name string, n *node) (entry, error) {
+	if err := m.own(fd, n); err != nil {
+		return entry{}, err
+	}
+	if err := unix.UtimesNanoAt(dir, name, n.times(), unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return entry{}, err
+	}
+	e, err := statFD(fd)
+	if err != nil || e.Mode&^unix.S_IFMT == n.Mode {
+		return e, err
+	}
+	if err := unix.Fchmod(fd, n.Mode); err != nil {
+		return entry{}, err
+	}
+	return statFD(fd)
+}
+
+// own gives an open file its owner.
+func (m *maker) own(fd int, n *node) error {
+	if n.UID == m.uid && n.GID == m.gid {
+		return nil
+	}
+	if err := unix.Fchown(fd, int(n.UID), int(n.GID)); err != nil {
+		return ownerError(n, err)
+	}
+	return nil
 }
 
 // finish gives a directory its attributes, once all is in it that belongs there.
@@ -116,10 +153,8 @@ func (m *maker) finish(path string, n *node) (entry, error) {
 // of the first takes something of the later ones away. But the user's attributes come before the mode: their change needs
 // the right to write (fs/xattr.c:xattr_permission), which the mode can take away. It returns the entry as it is then.
 func (m *maker) opened(fd, dir int, name string, n *node) (entry, error) {
-	if n.UID != m.uid || n.GID != m.gid {
-		if err := unix.Fchown(fd, int(n.UID), int(n.GID)); err != nil {
-			return entry{}, ownerError(n, err)
-		}
+	if err := m.own(fd, n); err != nil {
+		return entry{}, err
 	}
 	if err := setXattrs(fd, n.Xattrs, isUsers); err != nil {
 		return entry{}, err

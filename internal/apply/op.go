@@ -1,6 +1,10 @@
 package apply
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
 
 // An opKind is the effect of one step on the tree.
 type opKind string
@@ -35,6 +39,18 @@ type op struct {
 	Any bool
 	// New are attributes to set, Was those to restore.
 	New, Was *attributes
+
+	// ctime is the change time of Old, if that is a regular file with one name. It is no part of
+	// the record.
+	ctime int64
+}
+
+// setOld notes the replaced or deleted file.
+func (o *op) setOld(e *entry) {
+	o.Old = e.identity
+	if e.fileType() == spec.TypeFile && e.links == 1 {
+		o.ctime = e.ctime
+	}
 }
 
 func (o *op) staged() string { return strconv.Itoa(o.Item) }
@@ -45,6 +61,11 @@ func (o *op) isMade(e entry) bool {
 		return e.Ino == o.Made.Ino
 	}
 	return e.identity == o.Made
+}
+
+// takesDirectory tells whether the step takes a directory away.
+func (o op) takesDirectory() bool {
+	return o.Kind == opEmpty || o.Kind != opAttributes && o.Old.dir()
 }
 
 // makes tells whether the step brings a new entry.

@@ -139,7 +139,8 @@ func (p *Plan) put(c *spec.Change) error {
 		}
 		return p.bring(c, op{Kind: opCreate, Path: c.Path}, nil)
 	}
-	was := op{Kind: opReplace, Path: c.Path, Old: e.identity, Any: p.o.Overwrite}
+	was := op{Kind: opReplace, Path: c.Path, Any: p.o.Overwrite}
+	was.setOld(&e)
 	if was.Tree, err = p.tree.victim(c.Path, e); err != nil {
 		return err
 	}

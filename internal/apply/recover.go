@@ -57,10 +57,10 @@ func recoverAll(target *os.File, view bool, tell func(string, map[string]layer.S
 	}
 	var foreign error // only the first, since other users can make any number of journals
 	for _, name := range names {
-		err := all.one(target, name, tell)
+		err := all.one(target, name, view, tell)
 		for try := 0; errors.Is(err, ErrBusy) && try < patience; try++ {
 			time.Sleep(5 * time.Millisecond)
-			err = all.one(target, name, tell)
+			err = all.one(target, name, view, tell)
 		}
 		if missing(err) || errors.Is(err, ErrUntold) || view && errors.Is(err, ErrForeign) {
 			continue // another process has ended the apply, or will end it
@@ -79,7 +79,7 @@ func recoverAll(target *os.File, view bool, tell func(string, map[string]layer.S
 }
 
 // one ends the apply of one journal.
-func (all *Recovery) one(target *os.File, name string, tell func(string, map[string]layer.Stamp) error) error {
+func (all *Recovery) one(target *os.File, name string, view bool, tell func(string, map[string]layer.Stamp) error) error {
 	e, err := statAt(int(target.Fd()), name)
 	if err != nil {
 		return &pathError{name, err}
@@ -87,7 +87,7 @@ func (all *Recovery) one(target *os.File, name string, tell func(string, map[str
 	if !e.dir() || e.mount || !isOwn(e) {
 		return fmt.Errorf("%q %w", name, ErrForeign)
 	}
-	j, err := lockJournal(target, name)
+	j, err := lockJournal(target, name, view)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (all *Recovery) one(target *os.File, name string, tell func(string, map[str
 		}
 		return j.tellDone(record, t, tell)
 	}
-	r, err := j.run(t, staged, record)
+	r, err := j.run(&run{tree: t, staged: staged}, record)
 	all.Stays = append(all.Stays, r.stays...)
 	all.Kept = append(all.Kept, r.kept...)
 	if r.restored { // err is the reason, and no error of the recovery
@@ -128,7 +128,7 @@ func (all *Recovery) one(target *os.File, name string, tell func(string, map[str
 // another name in the tree. A nil tell wants no stamps.
 func (j *journal) tellDone(r *record, t *tree, tell func(string, map[string]layer.Stamp) error) error {
 	if r == nil || r.Source == "" || tell == nil {
-		return errors.Join(j.sync(), j.discard())
+		return errors.Join(j.sync(j.dir), j.discard())
 	}
 	if err := j.clear(); err != nil {
 		return err

@@ -267,7 +267,7 @@ func TestWithoutPermissionNothingIsDone(t *testing.T) {
 func TestOneApplyAtATime(t *testing.T) {
 	b := newBox(t, "echo a > f")
 	b.run("echo b > f")
-	j, err := begin(openDir(t, b.tree))
+	j, err := begin(openDir(t, b.tree), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func TestOneApplyAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	// One that is done, and only removes what it has replaced, is in nobody's way.
-	if j, err = begin(openDir(t, b.tree)); err != nil {
+	if j, err = begin(openDir(t, b.tree), false); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(b.tree, j.name, doneFile), nil, 0o600); err != nil {
@@ -321,7 +321,7 @@ func TestARecordThatNoApplyHasWrittenIsNotFollowed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t, "mkdir -m 700 theirs; chown 1001 theirs; echo a > f")
 			target := b.plan(Options{}).target
-			j, err := begin(target)
+			j, err := begin(target, false)
 			if err == nil {
 				err = j.write(&record{Version: recordVersion})
 			}
@@ -387,7 +387,7 @@ func TestAStagingDirectoryOfASandboxIsNotApplied(t *testing.T) {
 func TestWhatIsAbandonedIsNotFollowed(t *testing.T) {
 	b := newBox(t, "echo a > f")
 	target := openDir(t, b.tree)
-	j, err := begin(target)
+	j, err := begin(target, false)
 	if err == nil {
 		err = j.write(&record{Version: recordVersion, Ops: []op{{Kind: opDelete, Path: "f", Item: 1, Any: true}}})
 	}
@@ -451,7 +451,7 @@ func TestWhatLiesTooDeepIsNamed(t *testing.T) {
 
 func TestWhatLiesTooDeepIsRemoved(t *testing.T) {
 	b := &box{t: t, tree: newAttacked(t).tree}
-	j, err := begin(openDir(t, b.tree))
+	j, err := begin(openDir(t, b.tree), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -589,7 +589,7 @@ func TestNothingIsStagedInADirectoryOfAnotherUser(t *testing.T) {
 	const name = journalPrefix + "aa"
 	b.host("mkdir -m 700 " + name + "; chown 1000 " + name)
 	target := openDir(t, b.tree)
-	j, err := lockJournal(target, name)
+	j, err := lockJournal(target, name, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -602,7 +602,7 @@ func TestNothingIsStagedInADirectoryOfAnotherUser(t *testing.T) {
 func TestAForeignJournalHidesNoOther(t *testing.T) {
 	b := newBox(t, "echo a > f")
 	target := openDir(t, b.tree)
-	j, err := begin(target)
+	j, err := begin(target, false)
 	if err == nil {
 		err = j.write(&record{Version: recordVersion, Ops: []op{{Kind: opDelete, Path: "f", Item: 1, Any: true}}})
 	}
@@ -622,7 +622,7 @@ func TestAForeignJournalHidesNoOther(t *testing.T) {
 // For another user than root a record has no seal.
 func TestARecordThatIsAPipeIsNotAwaited(t *testing.T) {
 	b := newBox(t, "echo a > f")
-	j, err := begin(openDir(t, b.tree))
+	j, err := begin(openDir(t, b.tree), false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,8 +21,15 @@ func (p *Plan) remove(path string, e entry) error {
 	if e.dir() && p.overlay {
 		return p.dissolve(path, e)
 	}
-	p.ops = append(p.ops, op{Kind: opDelete, Path: path, Item: len(p.ops) + 1, Old: e.identity, Tree: digest, Any: p.o.Overwrite})
+	p.delete(path, e, digest)
 	return nil
+}
+
+// delete plans the step that an entry goes.
+func (p *Plan) delete(path string, e entry, digest string) {
+	o := op{Kind: opDelete, Path: path, Item: len(p.ops) + 1, Tree: digest, Any: p.o.Overwrite}
+	o.setOld(&e)
+	p.ops = append(p.ops, o)
 }
 
 // dissolve plans that a directory goes entry by entry, because it cannot be
@@ -41,7 +48,7 @@ func (p *Plan) dissolve(path string, e entry) error {
 		case e.dir():
 			err = p.dissolve(at, e)
 		default:
-			p.ops = append(p.ops, op{Kind: opDelete, Path: at, Item: len(p.ops) + 1, Old: e.identity, Any: p.o.Overwrite})
+			p.delete(at, e, "")
 		}
 		if err != nil {
 			return err

@@ -15,6 +15,8 @@ type run struct {
 	tree   *tree
 	staged *tree
 	ops    []op
+	// first says that no step was done before.
+	first bool
 	// begun is a time in nanoseconds: no staged entry was changed later.
 	begun int64
 	// stays are the paths of steps that are not undone: others have changed the new
@@ -114,11 +116,11 @@ func (r *run) create(o *op, dir int, name string) error {
 }
 
 func (r *run) replace(o *op, dir int, name string) error {
-	staged, err := statAt(r.staged.root, o.staged())
+	done, err := r.replaced(o)
 	if err != nil {
 		return err
 	}
-	if staged.Ino == o.Ino {
+	if !done {
 		err := unix.Renameat2(r.staged.root, o.staged(), dir, name, unix.RENAME_EXCHANGE)
 		if errors.Is(err, unix.ENOENT) {
 			return changedNow(o.Path)
@@ -128,6 +130,15 @@ func (r *run) replace(o *op, dir int, name string) error {
 		}
 	}
 	return r.look(o)
+}
+
+// replaced says whether an earlier run has exchanged the entries of a step.
+func (r *run) replaced(o *op) (bool, error) {
+	if r.first {
+		return false, nil
+	}
+	staged, err := statAt(r.staged.root, o.staged())
+	return err == nil && staged.Ino != o.Ino, err
 }
 
 func (r *run) delete(o *op, dir int, name string) error {

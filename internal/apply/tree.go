@@ -135,11 +135,24 @@ func (t *tree) openFile(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
+// openRegular opens a regular file for reading. The caller must close the descriptor.
 func (t *tree) openRegular(path string) (int, error) {
 	// Opening some devices has effects.
 	if e, err := t.stat(path); err != nil || e.Mode&unix.S_IFMT != unix.S_IFREG {
 		return -1, errors.Join(err, &pathError{path, errNotRegular})
 	}
+	fd, err := t.openSeen(path)
+	if err != nil {
+		return -1, err
+	}
+	if e, err := statFD(fd); err != nil || e.Mode&unix.S_IFMT != unix.S_IFREG {
+		return -1, errors.Join(&pathError{path, errors.Join(err, errNotRegular)}, unix.Close(fd))
+	}
+	return fd, nil
+}
+
+// openSeen opens a path that was a regular file a moment ago. It can be another file now.
+func (t *tree) openSeen(path string) (int, error) {
 	dir, name, err := t.parent(path)
 	if err != nil {
 		return -1, err
@@ -147,9 +160,6 @@ func (t *tree) openRegular(path string) (int, error) {
 	fd, err := beneath(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY)
 	if err != nil {
 		return -1, &pathError{path, err}
-	}
-	if e, err := statFD(fd); err != nil || e.Mode&unix.S_IFMT != unix.S_IFREG {
-		return -1, errors.Join(&pathError{path, errors.Join(err, errNotRegular)}, unix.Close(fd))
 	}
 	return fd, nil
 }

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
@@ -42,6 +44,9 @@ func (p *Plan) Save(undo *os.File) (map[string]int64, error) {
 			return nil, p.about(fmt.Errorf("save the replaced files: %w", about(p.ops[i].Path, err)))
 		}
 	}
+	if err := s.saveFiles(undo); err != nil {
+		return nil, p.about(fmt.Errorf("save the replaced files: %w", err))
+	}
 	for i := len(s.dirs) - 1; i >= 0; i-- {
 		d := &s.dirs[i]
 		if _, err := s.maker.finish(d.path, &d.node); err != nil {
@@ -62,6 +67,9 @@ type saver struct {
 	links map[inode]string
 	// dirs are those that were made, and get their attributes last.
 	dirs []copied
+	// files are regular files with one name. They are copied by several goroutines once all
+	// directories are there.
+	files []saved
 	// times are the change times of the saved files.
 	times map[string]int64
 }
@@ -71,9 +79,8 @@ func (s *saver) save(o *op) error {
 	if s.made[o.Path] {
 		return nil
 	}
-	e, err := s.plan.tree.stat(o.Path)
-	there := err == nil
-	if err != nil && !missing(err) && !noDirectory(err) {
+	e, there, err := s.present(o)
+	if err != nil {
 		return err
 	}
 	if o.Kind == opAttributes && !there {
@@ -91,6 +98,17 @@ func (s *saver) save(o *op) error {
 		return err
 	}
 	return unix.Mknodat(dir, name, unix.S_IFCHR, 0)
+}
+
+// present describes the entry that a step replaces, deletes or changes.
+func (s *saver) present(o *op) (e entry, there bool, err error) {
+	if o.ctime != 0 { // as the plan has seen it: Commit finds a later change
+		return entry{identity: o.Old, ctime: o.ctime, links: 1}, true, nil
+	}
+	if e, err = s.plan.tree.stat(o.Path); missing(err) || noDirectory(err) {
+		return e, false, nil
+	}
+	return e, err == nil, err
 }
 
 // parents makes the directories that lead to an entry.
@@ -142,15 +160,14 @@ func (s *saver) copy(path string, e entry, whole bool) error {
 	if first, ok := s.links[e.inode()]; ok {
 		return s.maker.link(first, path)
 	}
-	n, err := s.node(path, e)
-	if err != nil {
-		return err
-	}
+	f := saved{path, e}
 	if e.links > 1 {
 		s.links[e.inode()] = path
+	} else if e.fileType() == spec.TypeFile {
+		s.files = append(s.files, f)
+		return nil
 	}
-	_, err = s.maker.make(path, n, func() (int, error) { return s.plan.tree.openRegular(path) })
-	return err
+	return f.copy(s.plan.tree, s.maker)
 }
 
 func (s *saver) directory(path string, e entry, opaque bool) error {
@@ -175,23 +192,69 @@ func (s *saver) directory(path string, e entry, opaque bool) error {
 	return nil
 }
 
-// node describes an entry, that is no directory, as it is.
-func (s *saver) node(path string, e entry) (*node, error) {
-	n := &node{
-		kind: e.fileType(), attributes: attributesOf(e),
+// A saved entry is one that is no directory.
+type saved struct {
+	path  string
+	entry entry
+}
+
+// copy makes the entry, as it is in a tree, in the maker's tree.
+func (f *saved) copy(from *tree, m *maker) error {
+	e := &f.entry
+	n := node{
+		kind: e.fileType(), attributes: attributesOf(*e),
 		block: e.Mode&unix.S_IFMT == unix.S_IFBLK, major: e.major, minor: e.minor,
 	}
-	var err error
-	switch n.kind {
-	case spec.TypeSymlink:
-		n.link, err = s.plan.tree.readlink(path)
-	case spec.TypeFile:
-		var f *os.File
-		if f, err = s.plan.tree.openFile(path); err != nil {
-			return nil, err
+	if n.kind == spec.TypeSymlink {
+		var err error
+		if n.link, err = from.readlink(f.path); err != nil {
+			return err
 		}
-		n.Xattrs, err = xattrsOf(int(f.Fd()))
-		err = errors.Join(err, f.Close())
 	}
-	return n, err
+	_, err := m.make(f.path, &n, func() (int, error) {
+		fd, err := from.openSeen(f.path)
+		if err != nil {
+			return -1, err
+		}
+		if n.Xattrs, err = xattrsOf(fd); err != nil {
+			return -1, errors.Join(err, unix.Close(fd))
+		}
+		return fd, nil
+	})
+	return err
+}
+
+// saveFiles copies the regular files, by several goroutines where these have the rights of the caller.
+func (s *saver) saveFiles(undo *os.File) error {
+	alike, err := threadsAreAlike()
+	if err != nil {
+		return err
+	}
+	if !alike {
+		return s.savePart(undo, 0, 1)
+	}
+	var all errgroup.Group
+	for part := range makers {
+		all.Go(func() error { return s.savePart(undo, part, makers) })
+	}
+	return all.Wait()
+}
+
+// savePart copies one of several parts of the files.
+func (s *saver) savePart(undo *os.File, part, of int) error {
+	from, m := newTree(s.plan.target), newMaker(newTree(undo))
+	defer from.forget()
+	defer m.tree.forget()
+	for files := range slices.Chunk(s.files, perBatch) {
+		if part--; part >= 0 {
+			continue
+		}
+		part = of - 1
+		for _, f := range files {
+			if err := f.copy(from, m); err != nil {
+				return about(f.path, err)
+			}
+		}
+	}
+	return nil
 }

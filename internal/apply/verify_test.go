@@ -41,3 +41,34 @@ func TestContentThatIsNotVerifiedIsNotApplied(t *testing.T) {
 	b.apply(Options{Verify: func(context.Context) error { return nil }})
 	b.same(want, look(t, b.tree))
 }
+
+// Untie is told whether a directory goes or is replaced, after the content was verified. Its error ends the Commit.
+func TestUntieIsToldWhetherADirectoryGoes(t *testing.T) {
+	refused := errors.New("in use")
+	for work, goes := range map[string]bool{
+		"rm -r dir":                      true,
+		"rmdir empty":                    true,
+		"rm -r dir; echo > dir":          true,
+		"rm -r dir; mkdir dir; >dir/new": true,
+		"rm dir/file":                    false,
+		"echo > new; mkdir made":         false,
+		"chmod 700 dir; echo 1 > file":   false,
+	} {
+		b := newBox(t, "mkdir dir empty; echo 1 > dir/file; echo 2 > file")
+		b.run(work)
+		verified, told := false, false
+		err := b.tried(Options{
+			Verify: func(context.Context) error { verified = true; return nil },
+			Untie: func(_ context.Context, directories bool) error {
+				told = directories
+				if !verified {
+					t.Errorf("%s: asked before the content was verified", work)
+				}
+				return refused
+			},
+		})
+		if told != goes || !errors.Is(err, refused) {
+			t.Errorf("%s: a directory goes: %t, want %t: %v", work, told, goes, err)
+		}
+	}
+}

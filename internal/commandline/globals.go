@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,9 +12,8 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
-	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
-	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -29,7 +27,7 @@ func GlobalFlags() []cli.Flag {
 		&cli.StringFlag{Name: "log-format", Local: true, Value: "text", Usage: "text or json"},
 		&cli.StringFlag{Name: "root", Local: true, Value: root, Usage: "`DIR` for container state, best on a tmpfs"},
 		&cli.StringFlag{Name: "socket",
-			Usage: "`PATH` of the socket of a launcher: launcher listens there, other commands use its sandboxes (default for users other than root: " + sandbox.SharedSocket + ")"},
+			Usage: "`PATH` of the socket of a launcher: launcher listens there, other commands use its sandboxes (default for users other than root: " + launch.SharedSocket + ")"},
 		&cli.StringFlag{Name: "data", Local: true, Value: DefaultData(),
 			Usage: "`DIR` for data that all sandboxes of this host share: id ranges, compiled seccomp filters, files on disk"},
 		&cli.StringFlag{Name: "network-range", Local: true,
@@ -74,15 +72,17 @@ func usesOwnRuntimeDir() bool {
 	return userns.RunningInUserNS() && os.Getenv("USER") != "root"
 }
 
-// Prepare opens the log and checks the state root, before every command.
-func Prepare(ctx context.Context, cmd *cli.Command, out *Reporter) (context.Context, error) {
+// Prepare opens the log and checks the state root, before every command. The checks come after that.
+func Prepare(ctx context.Context, cmd *cli.Command, out *Reporter, checks ...func(*cli.Command) error) (context.Context, error) {
 	err := out.openFor(cmd)
 	if err == nil {
 		container.SetLog(out.log)
 		err = prepareRoot(cmd)
 	}
-	if err == nil {
-		_, err = networkRange(cmd)
+	for _, check := range checks {
+		if err == nil {
+			err = check(cmd)
+		}
 	}
 	if err != nil && slices.Contains([]string{"do", "attach"}, cmd.Args().First()) {
 		// These commands end with the status of a command in a sandbox, which can be 1.
@@ -103,7 +103,7 @@ func prepareRoot(cmd *cli.Command) error {
 		if cmd.String("root") == "" { // filepath.Abs would take the working directory
 			return errors.New("option --root is empty; name a directory, or leave it out")
 		}
-		root, err := filepath.Abs(cmd.String("root"))
+		root, err := hostpaths.Absolute(cmd.String("root"))
 		if err != nil {
 			return err
 		}
@@ -126,20 +126,6 @@ func prepareRoot(cmd *cli.Command) error {
 		return fmt.Errorf("$XDG_RUNTIME_DIR must belong to the user: %w", err)
 	}
 	return nil
-}
-
-// LauncherDirs are the directories of --root and --data, and the addresses of --network-range.
-func LauncherDirs(cmd *cli.Command) launcher.Dirs {
-	addresses, _ := networkRange(cmd) // checked by Prepare
-	return launcher.Dirs{State: StateRoot(cmd), Data: cmd.String("data"), NetworkRange: addresses}
-}
-
-func networkRange(cmd *cli.Command) (netip.Prefix, error) {
-	p, err := router.ParseRange(cmd.String("network-range"))
-	if err != nil {
-		return p, fmt.Errorf("--network-range: %w", err)
-	}
-	return p, nil
 }
 
 // StateRoot is the absolute directory of container state.

@@ -14,7 +14,7 @@ import (
 	"github.com/urfave/cli/v3"
 	"golang.org/x/term"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 )
 
 // Reporter writes messages to the file of --log, or without --log to stderr. Daemons take the
@@ -64,8 +64,32 @@ func (r *Reporter) open(file, format string, debug bool) error {
 		// Warnings of libcontainer are not for the user of the command.
 		level = slog.LevelError
 	}
-	r.log = slog.New(newHandler(w, format, level))
+	handler := newHandler(w, format, level)
+	if !r.toFile && !debug && format != "json" && !r.serves && term.IsTerminal(int(w.Fd())) {
+		handler = messages{handler, w}
+	}
+	r.log = slog.New(handler)
 	return nil
+}
+
+// messages writes entries for a person at a terminal, in the form of [Reporter.Fatal].
+type messages struct {
+	slog.Handler
+	w io.Writer
+}
+
+// Handle writes an entry as one message. An error is the default: other levels are named.
+func (m messages) Handle(_ context.Context, r slog.Record) error {
+	text := r.Message
+	if r.Level < slog.LevelError {
+		text = shapeAttr(nil, slog.Any(slog.LevelKey, r.Level)).Value.String() + ": " + text
+	}
+	r.Attrs(func(a slog.Attr) bool {
+		text += fmt.Sprintf(" (%s: %v)", a.Key, a.Value)
+		return true
+	})
+	_, err := fmt.Fprintf(m.w, "%s: %s\n", Program, streams.Escaped(text))
+	return err
 }
 
 // Fatal reports the error that ends the program: to stderr, and to the log if that is a file.
@@ -76,7 +100,11 @@ func (r *Reporter) Fatal(err error) {
 	var exit *ExitError
 	switch {
 	case errors.As(err, &exit) && exit.Plain || r.plain || term.IsTerminal(int(r.stderr.Fd())):
-		fmt.Fprintf(r.stderr, "%s: %s\n", Program, review.Escaped(err.Error()))
+		text := err.Error()
+		for _, own := range []string{Program + ": ", Program + " "} { // errors in runc's words begin so
+			text = strings.TrimPrefix(text, own)
+		}
+		fmt.Fprintf(r.stderr, "%s: %s\n", Program, streams.Escaped(text))
 	case r.toFile:
 		fmt.Fprintln(r.stderr, err)
 	default:

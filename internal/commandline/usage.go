@@ -56,14 +56,14 @@ func withoutGoFunctions(text string) string {
 }
 
 // UnknownFlag rewrites the library's error about an unknown flag: with the flag as the user typed
-// it, and the nearest known flag. It returns all other errors as they are.
+// it, and our flag for a flag of Docker's, or the nearest known flag. It returns all other errors as they are.
 func UnknownFlag(cmd *cli.Command, err error) error {
 	if flag, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); unknown {
 		dashes, name := "--", strings.TrimLeft(flag, "-")
 		if len(name) == 1 {
 			dashes = "-"
 		}
-		return errors.New("unknown flag " + dashes + name + DidYouMean(FlagNames(cmd.Flags), name, "--"))
+		return errors.New("unknown flag " + dashes + name + dockerFlag(cmd, name))
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -45,8 +46,10 @@ func All() []Flag {
 	return append(all,
 		Text("storage", "`KIND` of place for its writes: "+storages()+" (default: memory, for up disk)", "storage",
 			func(c *spec.Config, v string) error { return setText(&c.Storage, v) }),
-		Text("timeout", "`DURATION` after which a command and all its processes are killed, as 500ms or 1m30s; a number alone is seconds (default: none)", "timeout",
+		Text("timeout", "`DURATION` after which a command and all its processes are ended, as 500ms or 1m30s; a number alone is seconds (default: none)", "timeout",
 			func(c *spec.Config, v string) error { return c.Timeout.UnmarshalText([]byte(v)) }),
+		Text("grace", "`DURATION` between SIGTERM and SIGKILL when the runtime ends a command: at its timeout, an interrupt or the removal; 0 kills at once (default: 2s)", "grace",
+			func(c *spec.Config, v string) error { return c.Grace.UnmarshalText([]byte(v)) }),
 		Text("user", "`UID[:GID]` inside, or NAME[:GROUP] of its /etc/passwd (default: 1000:1000)", "user",
 			func(c *spec.Config, v string) (err error) { c.User, err = spec.ParseUser(v); return err }),
 		list("env-file", "`FILE` with a line NAME=VALUE for each variable; empty lines and lines with # do not count (repeatable)", "env", addEnvFile),
@@ -157,15 +160,17 @@ func Config(cmd *cli.Command) (spec.Config, error) {
 	if err != nil {
 		return config, err
 	}
-	if err := Apply(cmd, All(), &config); err != nil {
-		return config, err
+	if wrong := apply(cmd, All(), &config); wrong != nil {
+		// Fields with a mistake have their defaults. The others can have mistakes, too.
+		if _, err := config.Complete(); err != nil {
+			wrong = append(wrong, InFlags(cmd, err))
+		}
+		return config, together(wrong)
 	}
 	if err := absolutePaths(&config); err != nil {
 		return config, err
 	}
-	if err := startInOverlay(&config); err != nil {
-		return config, err
-	}
+	startInOverlay(&config)
 	_, err = config.Complete()
 	return config, InFlags(cmd, err)
 }
@@ -184,7 +189,7 @@ func absolutePaths(c *spec.Config) error {
 		if *p == "" {
 			continue
 		}
-		absolute, err := filepath.Abs(*p)
+		absolute, err := hostpaths.Absolute(*p)
 		if err != nil {
 			return err
 		}
@@ -195,24 +200,38 @@ func absolutePaths(c *spec.Config) error {
 
 // startInOverlay has commands start where the user is, if that is overlaid and
 // nothing says otherwise.
-func startInOverlay(c *spec.Config) error {
+func startInOverlay(c *spec.Config) {
 	if c.Cwd != "" || c.Workspace != "" || len(c.Overlays) == 0 {
-		return nil
+		return
 	}
 	here, err := os.Getwd()
 	if err != nil {
-		return err
+		return // a removed directory is in no overlay
 	}
 	for _, dir := range c.Overlays {
 		if here == dir || dir != "/" && strings.HasPrefix(here, dir+"/") {
 			c.Cwd = here
+			return
 		}
 	}
-	return nil
+	resolved, err := filepath.EvalSymlinks(here)
+	if err != nil {
+		return
+	}
+	for _, dir := range c.Overlays { // one of both paths can have symbolic links
+		tree, err := filepath.EvalSymlinks(dir)
+		if rel, below := strings.CutPrefix(resolved+"/", tree+"/"); err == nil && below && tree != "/" {
+			c.Cwd = filepath.Join(dir, rel)
+		}
+	}
 }
 
-// Apply puts the values of the flags on the command line into a configuration.
+// Apply puts the values of the flags on the command line into a configuration. Its error names each mistake.
 func Apply(cmd *cli.Command, flags []Flag, c *spec.Config) error {
+	return together(apply(cmd, flags, c))
+}
+
+func apply(cmd *cli.Command, flags []Flag, c *spec.Config) (wrong []error) {
 	given := cmd.LocalFlagNames() // IsSet would take some 5 µs for each flag
 	for _, f := range flags {
 		if !slices.Contains(given, f.Name()) {
@@ -220,11 +239,26 @@ func Apply(cmd *cli.Command, flags []Flag, c *spec.Config) error {
 		}
 		for _, value := range values(cmd, f) {
 			if err := f.Apply(c, value); err != nil {
-				return fmt.Errorf("--%s: %w", f.Name(), err)
+				wrong = append(wrong, fmt.Errorf("--%s: %w", f.Name(), err))
 			}
 		}
 	}
-	return nil
+	return wrong
+}
+
+// together is one error with the texts of all, in one line.
+func together(all []error) error {
+	switch len(all) {
+	case 0:
+		return nil
+	case 1:
+		return all[0]
+	}
+	texts := make([]string, len(all))
+	for i, err := range all {
+		texts[i] = err.Error()
+	}
+	return errors.New(strings.Join(texts, "; "))
 }
 
 // values are the values of a flag that is on the command line.
@@ -372,6 +406,9 @@ func addNetworkRules(c *spec.Config, path string) error {
 	return err
 }
 
+// byteOrderMark begins the text files of editors on Windows.
+const byteOrderMark = "\ufeff"
+
 // addEnvFile adds the variables of a file, with one on each line, as Docker's --env-file has them.
 func addEnvFile(c *spec.Config, path string) error {
 	f, err := os.Open(path)
@@ -387,7 +424,7 @@ func addEnvFile(c *spec.Config, path string) error {
 		return fmt.Errorf("%s is larger than %s", path, spec.Size(maxEnvFile))
 	}
 	number := 0
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(strings.TrimPrefix(string(text), byteOrderMark)) {
 		number++
 		line = strings.TrimRight(line, "\r\n")
 		if start := strings.TrimSpace(line); start == "" || start[0] == '#' {

@@ -64,6 +64,10 @@ func TestVariablesOfAFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	write("\ufeffB=y\n")
+	if c, err := configOf(t, "--env-file", file); err != nil || !maps.Equal(c.Env, map[string]string{"B": "y"}) {
+		t.Errorf("with a byte order mark: %q, %v", c.Env, err)
+	}
 	write("# a comment\n\nA=1, 2\r\n  B= x # no comment\nC=\nD=file")
 	c, err := configOf(t, "--env-file", file, "-e", "D=flag", "-w", "/tmp", "-v", "/etc/hostname:/h:ro")
 	want := map[string]string{"A": "1, 2", "B": " x # no comment", "C": "", "D": "flag"}

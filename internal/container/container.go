@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/opencontainers/runc/libcontainer"
@@ -58,6 +59,8 @@ type Container struct {
 	lc       *libcontainer.Container
 	root     string
 	identity identity
+	loaded   bool                        // from its state directory
+	started  atomic.Pointer[initProcess] // nil unless the init was started here
 
 	mu   sync.Mutex
 	lock *stateLock // nil while it is not held
@@ -178,7 +181,7 @@ func Load(root, id string) (*Container, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Container{lc: lc, root: root, identity: identity}, nil
+	return &Container{lc: lc, root: root, identity: identity, loaded: true}, nil
 }
 
 // IDs lists the containers below root, in order. Directories whose name begins
@@ -206,6 +209,12 @@ func (c *Container) ID() string { return c.lc.ID() }
 // that there is no init any more.
 func (c *Container) Signal(s unix.Signal) error {
 	err := c.lc.Signal(s)
+	if errors.Is(err, ErrNotRunning) && c.initRuns() {
+		return c.signalThreads(s)
+	}
+	if err == nil && s == unix.SIGKILL && !c.hasPidNamespace() { // libcontainer has killed all its processes
+		return c.killWithoutMainThread()
+	}
 	if errors.Is(err, os.ErrProcessDone) { // since libcontainer looked
 		return ErrNotRunning
 	}
@@ -243,17 +252,22 @@ func (c *Container) Kill() error {
 // namespace. libcontainer does so when it destroys the container, and gives up removing
 // its groups a second later.
 func (c *Container) killRest() {
-	config := c.lc.Config()
-	if config.Namespaces.IsPrivate(configs.NEWPID) {
+	if c.hasPidNamespace() {
 		return
 	}
 	for end := time.Now().Add(killPatience); ; time.Sleep(5 * time.Millisecond) {
-		_ = c.lc.Signal(unix.SIGKILL) // it tells nothing that Destroy will not tell
+		_ = c.Signal(unix.SIGKILL) // it tells nothing that Destroy will not tell
 		pids, err := c.lc.Processes()
 		if err != nil || len(pids) == 0 || time.Now().After(end) {
 			return
 		}
 	}
+}
+
+// hasPidNamespace says that the container's processes end together with its init.
+func (c *Container) hasPidNamespace() bool {
+	config := c.lc.Config()
+	return config.Namespaces.IsPrivate(configs.NEWPID)
 }
 
 // Destroy removes the container's cgroup and state directory and runs its
@@ -268,6 +282,9 @@ func (c *Container) Destroy() error {
 		return err
 	}
 	defer unlock()
+	if err := c.endUnreleased(); err != nil {
+		return err
+	}
 	if err := dropCriuRoot(filepath.Join(c.root, c.ID())); err != nil {
 		return err
 	}
@@ -333,5 +350,6 @@ func newConfig(opts *specconv.CreateOpts) (*configs.Config, error) {
 		own := *shared
 		c.Devices[i] = &own
 	}
+	sortCalls(c.Seccomp)
 	return c, nil
 }

@@ -11,6 +11,9 @@ import (
 // ErrNotPaused says that there is nothing to resume.
 var ErrNotPaused = libcontainer.ErrNotPaused
 
+// ErrNotFrozen says that a process did not stand still in time. All processes of the container go on.
+var ErrNotFrozen = errors.New("unable to freeze")
+
 // Pause freezes every process of the container and returns when all of them
 // stand still. Where that does not come about it thaws them again and says so.
 // A container that is paused already, or has stopped, is [ErrNotRunning].
@@ -41,7 +44,7 @@ func (c *Container) Pause() error {
 	defer cancel()
 	err = f.Freeze(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("unable to freeze within %s: a process waits in the kernel", patience)
+		err = fmt.Errorf("%w within %s: a process waits in the kernel", ErrNotFrozen, patience)
 	}
 	return unlessGone(err)
 }

@@ -31,6 +31,8 @@ type Process struct {
 	ConsoleSocket *os.File
 	// PidfdSocket receives a pidfd of the process (SCM_RIGHTS).
 	PidfdSocket *os.File
+	// Ready, unless nil, is called by Run before it releases the init. Run fails if Ready fails.
+	Ready func() error
 	// SubCgroups maps a controller (cgroup v1) or "" (all, and v2) to a cgroup
 	// below the container's that a joining process enters.
 	SubCgroups map[string]string
@@ -52,13 +54,26 @@ func (c *Container) Start(p Process) (*Child, error) {
 
 // Run is Start and Exec in one.
 func (c *Container) Run(p Process) (*Child, error) {
-	child, err := c.launch(p, true, c.lc.Run)
+	child, err := c.launch(p, true, func(lp *libcontainer.Process) error {
+		err := c.lc.Start(lp)
+		if err == nil && p.Ready != nil {
+			err = p.Ready()
+		}
+		if err == nil {
+			err = c.lc.Exec()
+		}
+		return err
+	})
 	return child, unlessDead(err)
 }
 
 // Join starts a further process inside the running container's namespaces.
 func (c *Container) Join(p Process) (*Child, error) {
-	return c.launch(p, false, c.lc.Run)
+	child, err := c.launch(p, false, c.lc.Run)
+	if err != nil {
+		err = c.whyNotJoined(err)
+	}
+	return child, err
 }
 
 // Exec releases an init that Start has set up, in this program or in an earlier one: it
@@ -81,6 +96,9 @@ func (c *Container) launch(p Process, init bool, start func(*libcontainer.Proces
 		return nil, err
 	}
 	lp.Init = init
+	if killsThreads(c.lc.Config().Seccomp) {
+		lp.LogLevel = watched(lp.LogLevel)
+	}
 	if init {
 		defer c.unlock()
 	}
@@ -96,6 +114,9 @@ func (c *Container) launch(p Process, init bool, start func(*libcontainer.Proces
 	pid, err := lp.Pid()
 	if err != nil {
 		return nil, err
+	}
+	if init {
+		c.noteInit(pid)
 	}
 	return &Child{lp: lp, pid: pid}, nil
 }

@@ -52,13 +52,14 @@ func (c *Container) Status() (Status, error) {
 func (c *Container) status() (libcontainer.Status, error) {
 	s, err := c.lc.Status()
 	if err == nil {
-		return s, nil
+		return c.correct(s), nil
 	}
 	lc, loadErr := load(c.root, c.ID())
 	if loadErr != nil {
 		return s, err
 	}
-	return lc.Status()
+	s, err = lc.Status()
+	return c.correct(s), err
 }
 
 // State asks the kernel and the state directory. Owner stays empty.
@@ -86,6 +87,13 @@ func (c *Container) State() (State, error) {
 		Created:     s.Created,
 		Annotations: annotations,
 	}, nil
+}
+
+// Recorded says that the container has a state that [Load] finds. A start writes the state when the init
+// is set up.
+func (c *Container) Recorded() bool {
+	_, err := os.Lstat(filepath.Join(c.root, c.ID(), "state.json"))
+	return err == nil
 }
 
 // Owner is the user name, or "#" and the number, of the owner of the container's state

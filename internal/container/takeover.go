@@ -11,23 +11,18 @@ import (
 	// C code that runs before Go's runtime in a re-executed program and joins
 	// or makes the namespaces.
 	_ "github.com/opencontainers/runc/libcontainer/nsenter"
-
-	"github.com/sandbox-runtime/sandbox-runtime/netns/publisher"
-	"github.com/sandbox-runtime/sandbox-runtime/netns/resolver"
 )
 
 // init is the second life of the program: libcontainer re-executes it inside the new
 // container, where it sets up the root and then executes the container's own command. The
 // environment variable distinguishes this from a user's command "sandbox-runtime init".
 //
-// The third life is that of [CompileSeccomp], which ends here, too. The others are
-// workers of packages below netns.
+// The third life is that of [CompileSeccomp], which ends here, too.
 func init() {
-	resolver.TakeOver()
-	publisher.TakeOver()
 	switch {
 	case len(os.Args) < 2:
 	case os.Args[1] == "init" && os.Getenv("_LIBCONTAINER_INITPIPE") != "":
+		watchMainThread()
 		libcontainer.Init()
 	case os.Args[1] == compileArgument && os.Getenv(compileVariable) != "":
 		loadOwnFilter()

@@ -42,13 +42,18 @@ func (c *Container) Update(r *specs.LinuxResources, rdt IntelRdt) error {
 	}
 	old.SkipDevices, next.SkipDevices = true, true
 	defer func() { old.SkipDevices, next.SkipDevices = false, false }()
-	err := c.lc.Set(config)
+	set := c.lc.Set
+	err := set(config)
+	if errors.Is(err, ErrNotRunning) && c.initRuns() {
+		set = c.setPaused
+		err = set(config)
+	}
 	if err == nil {
 		return nil
 	}
 	// If only the state cannot be written, Set leaves the new limits in force. The second Set takes
 	// them back, and then fails as the first one did.
-	back := c.lc.Set(before)
+	back := set(before)
 	if errno, ok := errors.AsType[unix.Errno](err); ok && errors.Is(back, errno) {
 		return err
 	}

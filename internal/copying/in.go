@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -23,7 +24,7 @@ func temporaryName() string { return ".sandbox-runtime-cp-" + rand.Text() }
 // meanwhile, as in a workspace: below the source each file is reached through an [os.Root].
 func (c *Copying) In(ctx context.Context, from, to string) error {
 	if from == stream {
-		return c.Files.Write(ctx, to, os.Stdin, 0)
+		return c.Files.Write(ctx, to, untilDone(ctx, os.Stdin), 0)
 	}
 	info, err := os.Stat(from)
 	if err != nil {
@@ -48,6 +49,18 @@ func (c *Copying) In(ctx context.Context, from, to string) error {
 	}
 	defer root.Close()
 	return c.inDir(ctx, root, info.Mode(), target)
+}
+
+// untilDone reads a stream whose reads can block for ever, until ctx is done. The goroutine of a blocked read ends
+// with the process.
+func untilDone(ctx context.Context, stream io.Reader) io.Reader {
+	r, w := io.Pipe()
+	go func() {
+		_, err := io.Copy(w, stream)
+		w.CloseWithError(err)
+	}()
+	context.AfterFunc(ctx, func() { w.CloseWithError(context.Cause(ctx)) })
+	return r
 }
 
 // inDir copies a directory. The root is the directory itself.

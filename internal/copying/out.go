@@ -1,7 +1,6 @@
 package copying
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,10 +9,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/files"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -23,8 +23,10 @@ import (
 // has named is followed.
 func (c *Copying) Out(ctx context.Context, from, to string) error {
 	info, err := c.Files.Stat(ctx, from)
-	if err != nil {
+	if _, isOfFile := errors.AsType[*fs.PathError](err); isOfFile {
 		return fmt.Errorf("%w in the sandbox", err) // the host has paths of the same form
+	} else if err != nil {
+		return err
 	}
 	if to == stream {
 		return c.toStdout(ctx, from)
@@ -42,7 +44,7 @@ func (c *Copying) Out(ctx context.Context, from, to string) error {
 	if there != nil && there.IsDir() && target == to {
 		return c.outInto(ctx, from, target)
 	}
-	if target, err = filepath.Abs(target); err != nil {
+	if target, err = hostpaths.Absolute(target); err != nil {
 		return err
 	}
 	parent, err := os.OpenRoot(filepath.Dir(target))
@@ -58,8 +60,17 @@ func (c *Copying) toStdout(ctx context.Context, from string) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(os.Stdout, r)
-	return errors.Join(streams.IgnoreEnough(err), r.Close())
+	copied := make(chan error, 1)
+	go func() { // ends with the process, if nobody reads the standard output
+		_, err := io.Copy(os.Stdout, r)
+		copied <- errors.Join(streams.IgnoreEnough(err), r.Close())
+	}()
+	select {
+	case err := <-copied:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // outInto copies the content of a directory into one of the host.
@@ -141,35 +152,13 @@ func (c *Copying) outFile(ctx context.Context, from string, mode fs.FileMode, to
 	})
 }
 
-// zeros is a block without content.
-var zeros [64 << 10]byte
-
-// copySparse copies all of r to an empty file, and leaves holes in place of zeros. A sandbox can make
-// a file of many tebibytes that needs no disk.
+// copySparse copies all of r to an empty file, and leaves holes in place of zeros.
 func copySparse(f *os.File, r io.Reader) error {
-	to := &sparse{file: f}
+	to := &files.Sparse{File: f}
 	if _, err := io.Copy(to, r); err != nil {
 		return err
 	}
-	return f.Truncate(to.size)
-}
-
-// sparse writes to a file, and leaves out blocks of zeros.
-type sparse struct {
-	file *os.File
-	size int64
-}
-
-func (s *sparse) Write(data []byte) (int, error) {
-	for block := range slices.Chunk(data, len(zeros)) {
-		if !bytes.Equal(block, zeros[:len(block)]) {
-			if _, err := s.file.WriteAt(block, s.size); err != nil {
-				return 0, err
-			}
-		}
-		s.size += int64(len(block))
-	}
-	return len(data), nil
+	return f.Truncate(to.Size)
 }
 
 // replace makes a file under another name, and then gives it its name. So a link of that name is

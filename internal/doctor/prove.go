@@ -154,7 +154,7 @@ func (p *prover) askKeyring(ctx context.Context) (id int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	dir, err := os.MkdirTemp("", "doctor")
+	dir, err := temporaryDir("doctor")
 	if err != nil {
 		return 0, err
 	}

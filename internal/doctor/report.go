@@ -30,6 +30,7 @@ type Report struct {
 	Network  networkReport    `json:"network"`
 	Proofs   []proofReport    `json:"proofs"`
 	Unproven string           `json:"unproven"` // why there are no proofs
+	Launcher string           `json:"launcher"` // the socket of the launcher of this user's sandboxes, "" for none
 }
 
 type kernelReport struct {
@@ -189,6 +190,9 @@ func lacking(features []featureReport, need kernel.Need) string {
 // Write prints the report for people: a line for each thing, by groups.
 func (r Report) Write(out io.Writer) error {
 	var b strings.Builder
+	if r.Launcher != "" {
+		fmt.Fprintf(&b, "The launcher %s makes the sandboxes of this user, with rights of its own.\nThe next lines are about the rights of this user alone.\n", r.Launcher)
+	}
 	fmt.Fprintln(&b, "host")
 	mark := "ok"
 	if !r.Kernel.Recent {

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -36,8 +37,17 @@ func examineStorage() kernel.Finding {
 	return kernel.Finding{Info: info, Err: err}
 }
 
+// temporaryDir makes a directory. The error names TMPDIR, since it says nothing about the host.
+func temporaryDir(name string) (string, error) {
+	dir, err := os.MkdirTemp("", name)
+	if err != nil {
+		return "", fmt.Errorf("make a directory for temporary files (the variable TMPDIR chooses the place): %w", err)
+	}
+	return dir, nil
+}
+
 func tryImage() (err error) {
-	dir, err := os.MkdirTemp("", "doctor-storage")
+	dir, err := temporaryDir("doctor-storage")
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,11 @@ import (
 // Containerd knows runtimes by name in its CRI plugin only, which kubelet and
 // crictl talk to (containerd's docs/cri/config.md). ctr and nerdctl take a
 // runtime's path on their command lines.
-type Containerd struct{}
+type Containerd struct {
+	// Major returns the major version of the installed containerd, 0 if unknown. nil: unknown. It is
+	// called for a configuration that says nothing.
+	Major func() int
+}
 
 // File is containerd's default.
 func (Containerd) File() string { return "/etc/containerd/config.toml" }
@@ -35,13 +39,22 @@ type containerdConfig struct {
 	version int64
 }
 
-func readContainerd(config []byte) (*containerdConfig, error) {
+// newVersion is the version of a new configuration. All releases of containerd from 1.3 on read version 2,
+// and 2.x rewrites it in memory at each start. Version 3 is for 2.x only.
+func (e Containerd) newVersion() int64 {
+	if e.Major != nil && e.Major() >= 2 {
+		return 3
+	}
+	return 2
+}
+
+func (e Containerd) read(config []byte) (*containerdConfig, error) {
 	tree, err := parseTOML(config)
 	if err != nil {
 		return nil, err
 	}
 	if len(tree) == 0 {
-		return &containerdConfig{tree, 2}, nil // all of containerd's releases from 1.3 on know 2
+		return &containerdConfig{tree, e.newVersion()}, nil
 	}
 	switch version := tree["version"].(type) {
 	case int64:
@@ -119,8 +132,8 @@ func (c *containerdConfig) needsOwn() bool {
 }
 
 // Piece is Engine's.
-func (Containerd) Piece(config []byte, r Runtime) (string, error) {
-	c, err := readContainerd(config)
+func (e Containerd) Piece(config []byte, r Runtime) (string, error) {
+	c, err := e.read(config)
 	if err != nil {
 		return "", err
 	}
@@ -132,12 +145,12 @@ func (Containerd) Piece(config []byte, r Runtime) (string, error) {
 }
 
 // Add is Engine's.
-func (Containerd) Add(config []byte, r Runtime) ([]byte, error) {
+func (e Containerd) Add(config []byte, r Runtime) ([]byte, error) {
 	if r.Default {
 		return nil, errors.New("--default is not for containerd: a pod names its runtime by a RuntimeClass;" +
 			" for a default, set default_runtime_name in the table of the plugin by hand")
 	}
-	c, err := readContainerd(config)
+	c, err := e.read(config)
 	if err != nil {
 		return nil, err
 	}
@@ -191,11 +204,11 @@ func (c *containerdConfig) unedited(config []byte, b *block, r Runtime) error {
 }
 
 // Remove is Engine's.
-func (Containerd) Remove(config []byte, r Runtime) ([]byte, error) {
+func (e Containerd) Remove(config []byte, r Runtime) ([]byte, error) {
 	if len(bytes.TrimSpace(config)) == 0 {
 		return config, nil
 	}
-	c, err := readContainerd(config)
+	c, err := e.read(config)
 	if err != nil {
 		return nil, err
 	}

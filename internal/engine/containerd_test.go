@@ -51,6 +51,19 @@ const kubeadm = `version = 2
       SystemdCgroup = true
 `
 
+// A new file is for the installed containerd. An old one keeps its version.
+func TestContainerdsNewFileHasTheVersionOfContainerd(t *testing.T) {
+	of := func(major int) Containerd { return Containerd{Major: func() int { return major }} }
+	three := strings.Replace(version3(ownBlank+"\n"+sandbox2), "version = 2", "version = 3", 1)
+	for major, after := range map[int]string{0: ownBlank + "\n" + sandbox2, 1: ownBlank + "\n" + sandbox2, 2: three, 3: three} {
+		checkAdd(t, of(major), sandbox, []edit{
+			{name: "no file", after: after},
+			{name: "Debian's", before: debian, after: debian + "\n" + own2 + "\n" + sandbox2},
+		})
+		checkRemove(t, of(major), sandbox, []edit{{name: "new", before: after}})
+	}
+}
+
 func TestContainerdAdd(t *testing.T) {
 	systemd := strings.Replace(sandbox2, "# end", "    SystemdCgroup = true\n# end", 1)
 	checkAdd(t, Containerd{}, sandbox, []edit{
@@ -197,7 +210,7 @@ func FuzzContainerdKeepsTheRest(f *testing.F) {
 		if string(after) != string(config) {
 			t.Fatalf("%q became %q by way of\n%s", config, after, with)
 		}
-		c, err := readContainerd(with)
+		c, err := Containerd{}.read(with)
 		if err != nil || c.path("sandbox") != sandbox.Path {
 			t.Fatalf("not there (%v):\n%s", err, with)
 		}

@@ -41,6 +41,8 @@ const (
 	maxLate = 16
 	// waitTime is how long a server may take to say why it has ended.
 	waitTime = 5 * time.Second
+	// endTime is how long a server may take to remove the files that were not complete.
+	endTime = time.Second
 )
 
 var (
@@ -127,8 +129,18 @@ func (c *Client) fail(err error) {
 	c.mu.Unlock()
 	close(c.done)
 	c.in.Close()
+	if !errors.Is(err, ErrSilent) && !errors.Is(err, ErrEnded) {
+		c.letEnd()
+	}
 	c.out.Close()
 	c.process.Close() //nolint:errcheck // it was of no use
+}
+
+// letEnd gives the server time to end by itself: a server with files that are being written removes them first.
+func (c *Client) letEnd() {
+	ctx, cancel := context.WithTimeout(context.Background(), endTime)
+	defer cancel()
+	_ = c.process.Wait(ctx) // its end is all that counts
 }
 
 // listen takes answers, until there are no more.
@@ -217,6 +229,19 @@ func (c *Client) call(ctx context.Context, r request) (*answer, error) {
 }
 
 func (c *Client) ask(ctx context.Context, r request, patient bool) (*answer, error) {
+	a, err := c.askUntil(ctx, r, patient)
+	return a, endOf(ctx, err)
+}
+
+// endOf adds the end of a context to the cause that the caller gave for this end.
+func endOf(ctx context.Context, err error) error {
+	if end := ctx.Err(); end != nil && err == context.Cause(ctx) && err != end { // the cause itself
+		return fmt.Errorf("%w: %w", end, err)
+	}
+	return err
+}
+
+func (c *Client) askUntil(ctx context.Context, r request, patient bool) (*answer, error) {
 	if err := c.running(ctx); err != nil {
 		return nil, err
 	}
@@ -412,6 +437,13 @@ func (c *Client) state() (silent, idle time.Duration, owed int) {
 		idle = now.Sub(c.heard)
 	}
 	return silent, idle, owed
+}
+
+// EndUnused ends the server if no call uses it at the moment, as after a long idle time.
+func (c *Client) EndUnused() {
+	if _, idle, _ := c.state(); idle > 0 {
+		c.fail(ErrEnded)
+	}
 }
 
 // endWithReason asks why the server is silent. If there is a reason, it ends all waits with the reason and returns true.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"reflect"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
@@ -151,7 +154,7 @@ func TestOddAnswersAreErrors(t *testing.T) {
 func TestAnotherVersionIsRefused(t *testing.T) {
 	h := newSilent(t, Options{})
 	h.say(t, (&answer{handle: Version + 1}).encode())
-	if _, err := h.client.Stat(t.Context(), "/f"); err == nil || !strings.Contains(err.Error(), "has version 2, this program 1") {
+	if _, err := h.client.Stat(t.Context(), "/f"); err == nil || !strings.Contains(err.Error(), "has version 3, this program 2") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -409,4 +412,78 @@ func FuzzParseRequest(f *testing.F) {
 			t.Errorf("took %x as %+v", b, r)
 		}
 	})
+}
+
+// withoutTmpfile is a tree on a file system without files that have no name.
+type withoutTmpfile struct{ *os.Root }
+
+func (t withoutTmpfile) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
+	if flag&unix.O_TMPFILE == unix.O_TMPFILE {
+		return nil, unix.EOPNOTSUPP
+	}
+	return t.Root.OpenFile(name, flag, perm)
+}
+
+// TestDraftsBecomeFilesOrNothing: a draft replaces the file of its name, and leaves nothing where it is given up.
+func TestDraftsBecomeFilesOrNothing(t *testing.T) {
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := root.Mkdir("sub", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for kind, tree := range map[string]Tree{"root": root, "without O_TMPFILE": withoutTmpfile{root}, "all": All()} {
+		at := "sub/file"
+		if kind == "all" {
+			at = dir + "/sub/file"
+		}
+		s := &server{tree: tree}
+		for _, content := range []string{"", "first", "second"} {
+			if _, err := s.put(at, &request{data: []byte(content), mode: 0o640}); err != nil {
+				t.Errorf("%s: put %q: %v", kind, content, err)
+			}
+			if got, err := root.ReadFile("sub/file"); err != nil || string(got) != content {
+				t.Errorf("%s: the file has %q, %v", kind, got, err)
+			}
+		}
+		w, err := s.create(at, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.write([]byte("given up"), 0); err != nil {
+			t.Error(err)
+		}
+		w.close()
+		entries, err := os.ReadDir(dir + "/sub")
+		if err != nil || len(entries) != 1 {
+			t.Errorf("%s: left %v, %v", kind, entries, err)
+		}
+		if info, err := root.Stat("sub/file"); err != nil || info.Mode() != 0o640 {
+			t.Errorf("%s: mode %v, %v", kind, info.Mode(), err)
+		}
+		if err := root.Remove("sub/file"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestWrittenZerosAreHoles: zeros take no room, and the file has its size.
+func TestWrittenZerosAreHoles(t *testing.T) {
+	dir := t.TempDir()
+	c := serve(t, dir, "/")
+	want := make([]byte, 5*chunk+100)
+	copy(want[chunk+8192:], "middle")
+	if err := c.Write(t.Context(), "/file", bytes.NewReader(want), 0); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(dir + "/file"); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the file has %d bytes, %v; want %d", len(got), err, len(want))
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(dir+"/file", &st); err != nil || st.Blocks*512 > 16<<10 {
+		t.Errorf("the file takes %d bytes, %v", st.Blocks*512, err)
+	}
 }

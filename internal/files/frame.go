@@ -11,7 +11,7 @@ import (
 
 // Version of the protocol, which the server says first. Both ends come from one
 // version of this module, or do not work together.
-const Version = 1
+const Version = 2
 
 const (
 	// chunk is how much of a file one request or answer has.
@@ -63,7 +63,7 @@ type request struct {
 	handle   uint32
 	mode     uint32 // permissions, as the kernel has them
 	size     uint32 // how much to read
-	offset   int64
+	offset   int64  // of a read or a write; of a commit, the file's size
 	name, to string
 	data     []byte
 }

@@ -206,9 +206,9 @@ func (s *server) goOn(r *request) (*answer, error) {
 	case opEvents:
 		return with(s, r.handle, (*watch).next)
 	case opWrite:
-		return with(s, r.handle, func(w *writer) (*answer, error) { return &answer{}, w.write(r.data) })
+		return with(s, r.handle, func(w *writer) (*answer, error) { return &answer{}, w.write(r.data, r.offset) })
 	}
-	return with(s, r.handle, func(w *writer) (*answer, error) { return &answer{}, w.commit() })
+	return with(s, r.handle, func(w *writer) (*answer, error) { return &answer{}, w.commit(r.offset) })
 }
 
 func (s *server) kept(o opened) (*answer, error) {

@@ -99,28 +99,35 @@ func (c *Client) Write(ctx context.Context, name string, r io.Reader, mode fs.Fi
 	if err != nil {
 		return err
 	}
-	if err := c.writeAll(ctx, a.handle, first, r); err != nil {
+	size, err := c.writeAll(ctx, a.handle, first, r)
+	if err != nil {
 		c.release(a.handle)
 		return err
 	}
-	_, err = c.call(ctx, request{op: opCommit, handle: a.handle})
+	_, err = c.call(ctx, request{op: opCommit, handle: a.handle, offset: size})
 	c.release(a.handle)
 	return err
 }
 
-func (c *Client) writeAll(ctx context.Context, handle uint32, data []byte, r io.Reader) error {
+// writeAll returns the size of the file. A chunk of zeros is not sent: the file has a hole there.
+func (c *Client) writeAll(ctx context.Context, handle uint32, data []byte, r io.Reader) (size int64, err error) {
 	for last := false; ; {
-		if _, err := c.call(ctx, request{op: opWrite, handle: handle, data: data}); err != nil {
-			return err
+		if !isZero(data) {
+			if _, err := c.call(ctx, request{op: opWrite, handle: handle, data: data, offset: size}); err != nil {
+				return 0, err
+			}
 		}
+		size += int64(len(data))
 		if last {
-			return nil
+			return size, nil
 		}
-		var err error
+		if err := ctx.Err(); err != nil {
+			return 0, endOf(ctx, context.Cause(ctx))
+		}
 		data, err = readChunk(r)
 		last = errors.Is(err, io.EOF)
 		if err != nil && !last {
-			return err
+			return 0, err
 		}
 	}
 }

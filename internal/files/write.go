@@ -3,26 +3,18 @@ package files
 import (
 	"errors"
 	"io/fs"
-	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
-// tempPrefix begins the names of files that are being written.
-const tempPrefix = ".sandbox-files-"
-
 // A writer is a file that takes its name when all of it is there.
 type writer struct {
-	tree         Tree
-	temp, target string
-	mode         uint32
+	mode uint32
 
-	mu sync.Mutex
-	f  *os.File // nil: it is over
+	mu    sync.Mutex
+	draft *draft // nil: it is over
 }
 
 // maxLinks is how many symbolic links are followed, as the kernel has it
@@ -76,50 +68,49 @@ func (s *server) create(name string, mode uint32) (*writer, error) {
 	default:
 		mode = 0o644
 	}
-	w := &writer{tree: s.tree, temp: dir + tempPrefix + strconv.FormatUint(rand.Uint64(), 36), target: target, mode: mode}
-	w.f, err = s.tree.OpenFile(w.temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	d, err := newDraft(s.tree, dir, base)
 	if err != nil {
 		return nil, err
 	}
-	return w, nil
+	return &writer{mode: mode, draft: d}, nil
 }
 
-func (w *writer) write(data []byte) error {
+func (w *writer) write(data []byte, offset int64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.f == nil {
+	if w.draft == nil {
 		return unix.EBADF
 	}
-	_, err := w.f.Write(data)
+	_, err := (&Sparse{File: w.draft.file, Size: offset}).Write(data)
 	return err
 }
 
-// commit puts the file in its place, whole.
-func (w *writer) commit() error {
+// commit puts the file in its place, whole. A file of this size may end in a hole.
+func (w *writer) commit(size int64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.f == nil {
+	if w.draft == nil {
 		return unix.EBADF
 	}
-	err := w.f.Chmod(goMode(w.mode))
-	err = errors.Join(err, w.f.Close())
-	w.f = nil
+	d := w.draft
+	w.draft = nil
+	err := d.file.Truncate(size)
 	if err == nil {
-		err = w.tree.Rename(w.temp, w.target)
+		err = d.file.Chmod(goMode(w.mode))
 	}
-	if err != nil {
-		_ = w.tree.Remove(w.temp) // the error says enough
+	if err == nil {
+		err = d.place()
 	}
-	return err
+	return errors.Join(err, d.close())
 }
 
 // close gives up writes that were not committed.
 func (w *writer) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.f != nil {
-		_, _ = w.f.Close(), w.tree.Remove(w.temp) // nobody is there to hear of it
-		w.f = nil
+	if w.draft != nil {
+		_ = w.draft.close() // no caller is left for the error
+		w.draft = nil
 	}
 }
 
@@ -130,8 +121,8 @@ func (s *server) put(name string, r *request) (*answer, error) {
 		return nil, err
 	}
 	defer w.close()
-	if err := w.write(r.data); err != nil {
+	if err := w.write(r.data, 0); err != nil {
 		return nil, err
 	}
-	return &answer{}, w.commit()
+	return &answer{}, w.commit(int64(len(r.data)))
 }

@@ -17,7 +17,7 @@ import (
 
 // areaTargets are where a sandbox sees the directories of its own that are below
 // area in the store.
-var areaTargets = map[string]string{"workspace": spec.WorkspacePath, "home": spec.HomePath, "tmp": "/tmp", "var-tmp": "/var/tmp"}
+var areaTargets = map[string]string{"workspace": spec.WorkspacePath, "home": spec.HomePath, "tmp": "/tmp", "var-tmp": "/var/tmp", "run": "/run"}
 
 // A storeView shows changes in a store as the sandbox sees them: a change of an upper
 // layer is a change of an overlay.

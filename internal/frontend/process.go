@@ -1,7 +1,6 @@
 package frontend
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -26,7 +25,7 @@ type Process struct {
 	init   bool // it is the container's first process; an error undoes the container
 	Hold   bool // init waits for the start command
 	Detach bool // leave the process to the caller once it is there
-	Remove bool // delete the container once the process has ended
+	Keep   bool // leave a container that has stopped, or whose start has failed
 	Reap   bool // adopt the container's orphans
 
 	Restore *container.CRIUOptions // start from a checkpoint; nil: from the command
@@ -78,11 +77,12 @@ func Join(c *container.Container, log *slog.Logger, process *specs.Process, subC
 
 // Run starts the process and, unless detached, stays with it until it has
 // ended. The status is that of the process, 0 if detached. After an error
-// nothing is left of the process, nor of the container if it was its first.
+// nothing is left of the process, nor of the container if it was its first and is
+// not kept.
 func (s *Process) Run() (status int, err error) {
 	defer func() {
 		if err != nil && s.init {
-			err = errors.Join(err, s.container.Destroy())
+			s.destroyFailed()
 		}
 	}()
 	if err := s.checkTerminal(); err != nil {
@@ -114,14 +114,29 @@ func (s *Process) Run() (status int, err error) {
 		return 0, nil
 	}
 	status, err = attend(child, signals, streams.resize, s.log)
-	if err == nil && s.Remove {
+	if err == nil && s.init && !s.Keep {
 		// Before the streams are finished: processes that are left in a container without
 		// a pid namespace may hold them open.
-		if err := s.container.Destroy(); err != nil {
-			s.log.Warn(err.Error())
-		}
+		s.destroy()
 	}
 	return status, err
+}
+
+// destroyFailed removes a container whose start has failed. One that is kept needs a state that other
+// commands can load.
+func (s *Process) destroyFailed() {
+	if s.Keep && s.container.Recorded() {
+		return
+	}
+	s.destroy()
+}
+
+// destroy warns of an error: the caller of the command wants to know how its process ended, or why the
+// process did not start.
+func (s *Process) destroy() {
+	if err := s.container.Destroy(); err != nil {
+		s.log.Warn(err.Error())
+	}
 }
 
 // announce tells the service manager when the container says that it is ready.

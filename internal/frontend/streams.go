@@ -34,7 +34,7 @@ func (s *Process) newStreams() (stdio, error) {
 		}
 		return &socketStreams{socket}, nil
 	case s.spec.Terminal:
-		return newTerminalStreams(s.Restore == nil) // CRIU tells the console before the processes run
+		return newTerminalStreams(!s.init) // an init waits for its release
 	case s.Detach:
 		return inheritStreams{}, nil
 	default:

@@ -27,7 +27,7 @@ type terminalStreams struct {
 	host          console.Console
 	raw           bool     // host has to be reset
 	socket, child *os.File // a pair over which the container's setup sends the master
-	gate          *gate    // nil for a restored process
+	gate          *gate    // nil for an init: it waits for its release, or is restored
 
 	receiving sync.WaitGroup // guards the two fields below
 	master    *os.File
@@ -82,11 +82,18 @@ func hostTerminal() (console.Console, error) {
 
 // attach also begins to receive the console.
 func (t *terminalStreams) attach(p *container.Process) {
-	p.ConsoleSocket = t.child
+	p.ConsoleSocket, p.Ready = t.child, t.ready
 	if t.gate != nil {
 		t.gate.to, p.PidfdSocket = p.PidfdSocket, t.gate.theirs
 	}
 	t.receiving.Go(func() { t.err = t.receive() })
+}
+
+// ready returns when the console of an init is set up. The init then waits for its release: it needs no
+// gate, and so no descriptor beyond those of runc's.
+func (t *terminalStreams) ready() error {
+	t.receiving.Wait()
+	return t.err
 }
 
 // receive sets the console up, and lets the process go on.

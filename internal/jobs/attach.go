@@ -21,7 +21,7 @@ func (v *Session) noExec(exec string) error {
 func (v *Session) attach(ctx context.Context, e ExecID) (_ *Process, err error) {
 	kept := &detached{Dir: v.execDir(e)}
 	r, err := readExecRecord(kept.Dir)
-	kept.limit = r.OutputLimit
+	kept.limit, kept.ring = r.OutputLimit, r.Ring
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, v.Why(ctx, v.noExec(e.String()))
 	}
@@ -53,8 +53,12 @@ func (v *Session) attach(ctx context.Context, e ExecID) (_ *Process, err error) 
 		Live: v, Exec: e, Leaf: leaf, Conn: conn, Args: r.Args, limits: r.Limits, Config: v.Current(),
 		StartedAt: r.Started, Timeout: r.Timeout, Kept: kept, before: r.Traffic,
 	}
+	p.farewell.grace = r.Grace.Time()
 	starting := v.starting.now()
-	p.Inside, err = conn.Attach(ctx, e.agent())
+	err = v.UnlessPaused(ctx, func(ctx context.Context) (err error) {
+		p.Inside, err = conn.Attach(ctx, e.agent())
+		return err
+	})
 	if err != nil {
 		if errors.Is(err, agent.ErrNoExec) {
 			err = v.noExec(e.String())
@@ -82,7 +86,12 @@ func (p *Process) drain(r *spec.Result) {
 	if err := p.Inside.Drained(ctx); err != nil && !errors.Is(err, agent.ErrGone) {
 		r.Notes = append(r.Notes, "not all of the command's output may be kept: "+err.Error())
 	}
-	r.StdoutTruncated, r.StderrTruncated = p.Kept.cut(p.Kept.stdout), p.Kept.cut(p.Kept.stderr)
+	var out, errs error
+	r.StdoutTruncated, r.StdoutOmitted, out = p.Kept.cut(p.Kept.stdout)
+	r.StderrTruncated, r.StderrOmitted, errs = p.Kept.cut(p.Kept.stderr)
+	if err := errors.Join(out, errs); err != nil {
+		r.Notes = append(r.Notes, "the command's output cannot be read: "+err.Error())
+	}
 }
 
 // forget removes the state of a detached exec that has ended, once a client knows the result.

@@ -5,12 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
 // A clock that is set ends no detached command before its time, nor later.
 func TestSetClockDoesNotChangeHowOldAnExecIs(t *testing.T) {
-	boot, err := sinceBoot()
+	boot, err := process.SinceBoot()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // deadlines are the timers of detached execs: one for the timeout of each exec, and one for
@@ -21,7 +22,9 @@ type deadlines struct {
 	// Mu guards the fields below.
 	Mu     sync.Mutex
 	closed bool
-	All    map[DeadlineKey]*deadline
+	// closing is closed when close begins. Nil: no timer was armed yet.
+	closing chan struct{}
+	All     map[DeadlineKey]*deadline
 }
 
 // A DeadlineKey names an exec of one sandbox. A later sandbox with the same id has other keys.
@@ -44,7 +47,7 @@ func (d *deadlines) arm(key DeadlineKey, after time.Duration, look func() (again
 		return
 	}
 	if d.All == nil {
-		d.All = map[DeadlineKey]*deadline{}
+		d.All, d.closing = map[DeadlineKey]*deadline{}, make(chan struct{})
 	}
 	entry := &deadline{}
 	entry.timer = time.AfterFunc(after, func() { d.fire(key, entry, look) })
@@ -92,6 +95,9 @@ func (d *deadlines) stop(of DeadlineKey) {
 // close stops all timers, for good, and waits for the calls under way.
 func (d *deadlines) close() {
 	d.Mu.Lock()
+	if d.closing != nil && !d.closed {
+		close(d.closing)
+	}
 	d.closed = true
 	d.Mu.Unlock()
 	d.Stop(func(DeadlineKey) bool { return true })
@@ -147,7 +153,10 @@ func (v *Session) expire(e ExecID, at time.Time) (again time.Duration, more bool
 	return 0, false
 }
 
-// killDetached ends a detached exec whose time is over, if it still runs.
+var errEnding = errors.New("the launcher is ending")
+
+// killDetached ends a detached exec whose time is over, if it still runs. If the launcher ends
+// during the grace, the next launcher ends the exec.
 func (v *Session) killDetached(e ExecID) error {
 	v.Enter()
 	defer v.Leave()
@@ -163,7 +172,16 @@ func (v *Session) killDetached(e ExecID) error {
 	if err != nil || !alive {
 		return err
 	}
-	(&detached{Dir: v.execDir(e)}).markTimedOut()
+	v.awaitMotion(context.Background())
+	d := &detached{Dir: v.execDir(e)}
+	d.markTimedOut()
+	r, err := readExecRecord(d.Dir)
+	if err != nil {
+		r.Grace = spec.NoGrace
+	}
+	if !v.askDetached(e, leaf, r.Grace.Time(), v.all.Deadlines.closing) {
+		return errEnding
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), killTime)
 	defer cancel()
 	return leaf.Kill(ctx)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -29,6 +31,8 @@ type detached struct {
 	Dir            string
 	stdout, stderr *os.File
 	limit          int64 // of each stream, in bytes
+	// ring says that the files have head and tail. Those of an older agent have the head.
+	ring bool
 	// result is the open file resultName.
 	result *os.File
 }
@@ -42,8 +46,12 @@ type execRecord struct {
 	Limits spec.Limits   `json:"limits"`
 	// Timeout of the command; 0: none.
 	Timeout time.Duration `json:"timeout_ns"`
+	// Grace between SIGTERM and SIGKILL after the timeout.
+	Grace spec.Grace `json:"grace,omitzero"`
 	// OutputLimit is how many bytes of each stream are kept.
 	OutputLimit int64 `json:"output_limit"`
+	// Ring says that the files with the output are a logfile.File with Ring.
+	Ring bool `json:"ring,omitempty"`
 	// Traffic is the sandbox's before the start: see trafficOf.
 	Traffic *spec.Traffic `json:"traffic,omitempty"`
 }
@@ -79,18 +87,19 @@ func (p *Process) Detach(ctx context.Context, c spec.Command, request *agent.Com
 		return err
 	}
 	p.Live.starting.begin(p.Exec)
-	p.Kept = &detached{Dir: p.Live.execDir(p.Exec), limit: c.OutputLimit}
+	p.Kept = &detached{Dir: p.Live.execDir(p.Exec), limit: c.OutputLimit, ring: p.Conn.KeepsTail()}
 	if err := p.Kept.make(); err != nil {
 		return err
 	}
 	if err := p.Kept.open(os.O_RDWR | os.O_CREATE | os.O_EXCL); err != nil {
 		return err
 	}
-	boot, err := sinceBoot()
+	grace := cmp.Or(spec.Grace(p.farewell.grace), spec.NoGrace)
+	boot, err := process.SinceBoot()
 	if err == nil {
 		err = statedir.ReplaceJSON(filepath.Join(p.Kept.Dir, ExecRecordName), execRecord{
-			Args: p.Args, Started: p.StartedAt.UTC(), Boot: boot - time.Since(p.StartedAt), Limits: p.limits, Timeout: p.Timeout,
-			OutputLimit: c.OutputLimit, Traffic: p.before,
+			Args: p.Args, Started: p.StartedAt.UTC(), Boot: boot - time.Since(p.StartedAt), Limits: p.limits, Timeout: p.Timeout, Grace: grace,
+			OutputLimit: c.OutputLimit, Ring: p.Kept.ring, Traffic: p.before,
 		})
 	}
 	if err != nil {
@@ -108,7 +117,7 @@ func readExecRecord(dir string) (r execRecord, err error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return r, fmt.Errorf("read %s: %w", filepath.Join(dir, ExecRecordName), err)
 	}
-	now, err := sinceBoot()
+	now, err := process.SinceBoot()
 	if err != nil {
 		return r, err
 	}
@@ -123,15 +132,6 @@ func (d *detached) make() error {
 		return err
 	}
 	return os.Mkdir(d.Dir, 0o700)
-}
-
-// sinceBoot is the time since the host's boot, with the time of its sleep.
-func sinceBoot() (time.Duration, error) {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return 0, fmt.Errorf("clock_gettime: %w", err)
-	}
-	return time.Duration(ts.Nano()), nil
 }
 
 // open opens the files with the output, and the file for the Result.
@@ -190,10 +190,18 @@ func (d *detached) close() error {
 	return errors.Join(errs...)
 }
 
-// cut says whether a stream has reached its limit. Then more bytes were probably dropped.
-func (d *detached) cut(f *os.File) bool {
-	info, err := f.Stat()
-	return err == nil && info.Size() >= d.limit
+// log is a file with output, open.
+func (d *detached) log(f *os.File) logfile.File { return logfile.File{File: f, Ring: d.ring} }
+
+// cut says whether output is missing, and how many bytes. An older agent has kept the head only,
+// and has not counted the rest: a full file has probably not all.
+func (d *detached) cut(f *os.File) (truncated bool, omitted int64, err error) {
+	if !d.ring {
+		info, err := f.Stat()
+		return err == nil && info.Size() >= d.limit, 0, err
+	}
+	omitted, err = d.log(f).Omitted()
+	return omitted > 0, omitted, err
 }
 
 func (d *detached) remove() error {
@@ -202,6 +210,8 @@ func (d *detached) remove() error {
 	}
 	return errors.Join(erase.IgnoreMissing(os.Remove(filepath.Join(d.Dir, ExecRecordName))), d.truncate(), statedir.RemoveAll(d.Dir))
 }
+
+func (d *detached) path(name string) string { return filepath.Join(d.Dir, name) }
 
 // markTimedOut notes the reason why the exec was killed.
 func (d *detached) markTimedOut() {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -147,8 +146,9 @@ func (v *Session) start(ctx context.Context, r record.Record, config spec.Config
 		return nil, v.Why(ctx, err)
 	}
 	p := &Process{
-		Live: v, Exec: leaf.Exec, Leaf: leaf.Leaf, under: leaf.under, Args: shown(c.Args), limits: config.Limits, Config: r,
-		StartedAt: time.Now(), Timeout: time.Duration(config.Timeout), before: v.trafficOf(ctx, r),
+		Live: v, Conn: conn, Exec: leaf.Exec, Leaf: leaf.Leaf, under: leaf.under, Args: shown(c.Args), limits: config.Limits, Config: r,
+		StartedAt: time.Now(), Timeout: time.Duration(config.Timeout), before: v.trafficOf(ctx, r), call: callOf(request),
+		farewell: farewell{grace: config.Grace.Time()},
 	}
 	defer func() {
 		if err != nil {
@@ -166,6 +166,7 @@ func (v *Session) start(ctx context.Context, r record.Record, config spec.Config
 	}
 	prepare := func() { // takes about 0.15 ms for the first command of a sandbox
 		v.host.refresh(r)
+		p.baseline = baselineOf(r)
 		p.files = v.Files.Begin(r, c)
 	}
 	if c.Detached || c.Transaction { // a detached command runs also if this process ends during the start
@@ -177,17 +178,20 @@ func (v *Session) start(ctx context.Context, r record.Record, config spec.Config
 		if p.Transaction, err = v.Overlay.Begin(ctx, r); err != nil {
 			return nil, v.Why(ctx, err)
 		}
-		request.Root = p.Transaction.Root()
+		request.Root, p.joining = p.Transaction.Root(), make(chan struct{})
 	}
 	dir, tasks := leaf.Join()
 	request.Cgroup = agent.Cgroup{Dir: dir, Tasks: tasks}
-	p.Conn = conn
-	if p.Inside, err = conn.Begin(ctx, request); err != nil {
+	err = p.inTime(ctx, func(ctx context.Context) (err error) {
+		p.Inside, err = conn.Begin(ctx, request)
+		return err
+	})
+	if err != nil {
 		return nil, p.notStarted(ctx, err)
 	}
 	// After Start a caller cannot give up a detached command, and it uses a terminal at once.
 	if c.Detached || c.Terminal != nil {
-		if err := p.awaitStartInTime(ctx); err != nil {
+		if err := p.inTime(ctx, p.Inside.Started); err != nil {
 			return nil, errors.Join(p.notStarted(ctx, err), p.Inside.Abandon())
 		}
 	}
@@ -209,13 +213,6 @@ func limitError(err error) error {
 	return err
 }
 
-// pauseCheck is the time between two checks for a pause of the sandbox, during the wait for
-// the start of a command.
-const pauseCheck = 200 * time.Millisecond
-
-// errPaused ends the wait for the start of a command if the sandbox is paused meanwhile.
-var errPaused = errors.New("the sandbox was paused")
-
 // Started waits until the agent has executed the command's program. A caller may call Wait
 // without Started.
 //
@@ -223,7 +220,7 @@ var errPaused = errors.New("the sandbox was paused")
 // [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrPaused],
 // [launch.ErrUnavailable] if there is no room for another process.
 func (p *Process) Started(ctx context.Context) error {
-	err := p.awaitStart(ctx)
+	err := p.Live.UnlessPaused(ctx, p.Inside.Started)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
@@ -239,37 +236,22 @@ func (p *Process) Started(ctx context.Context) error {
 // the name of the sandbox in a [launch.SandboxError].
 var ErrLate = errors.New("did not execute the command within its timeout; a process in the sandbox may delay the start of commands")
 
-// awaitStartInTime is awaitStart within the command's timeout. The timer of the timeout starts
-// only after this wait.
-func (p *Process) awaitStartInTime(ctx context.Context) error {
+// askTime is the least time that PID 1 has to take a request and to start a command. PID 1 needs much less. A command
+// with a shorter timeout is started, too, and its Result tells the timeout.
+const askTime = time.Second
+
+// inTime calls ask by [Session.UnlessPaused], and ends it with the command's timeout, but not before askTime. The
+// timer of the timeout starts only after the last such wait.
+func (p *Process) inTime(ctx context.Context, ask func(context.Context) error) error {
 	if p.Timeout == 0 {
-		return p.awaitStart(ctx)
+		return p.Live.UnlessPaused(ctx, ask)
 	}
-	waiting, cancel := context.WithDeadlineCause(ctx, p.StartedAt.Add(p.Timeout), ErrLate)
+	left := max(time.Until(p.StartedAt.Add(p.Timeout)), askTime)
+	waiting, cancel := context.WithTimeoutCause(ctx, left, ErrLate)
 	defer cancel()
-	err := p.awaitStart(waiting)
+	err := p.Live.UnlessPaused(waiting, ask)
 	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(waiting), ErrLate) {
 		return ErrLate
-	}
-	return err
-}
-
-// awaitStart waits until the agent reports the execution. It returns errPaused if the sandbox is
-// paused meanwhile.
-func (p *Process) awaitStart(ctx context.Context) error {
-	asking, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := every(pauseCheck, func() bool {
-		paused := p.Live.Paused()
-		if paused {
-			cancel(errPaused)
-		}
-		return !paused
-	})
-	defer stop()
-	err := p.Inside.Started(asking)
-	if err != nil && errors.Is(context.Cause(asking), errPaused) {
-		return errPaused
 	}
 	return err
 }
@@ -291,8 +273,8 @@ func (p *Process) notStarted(ctx context.Context, err error) error {
 	v := p.Live
 	var start *agent.StartError
 	switch {
-	case errors.Is(err, errPaused):
-		return &launch.SandboxError{ID: v.ID, Err: launch.ErrPaused}
+	case errors.Is(err, launch.ErrPaused):
+		return err
 	case record.AgentGone(err):
 		v.disconnect(p.Conn)
 		return v.Why(ctx, err)
@@ -302,30 +284,6 @@ func (p *Process) notStarted(ctx context.Context, err error) error {
 		return p.refused(start)
 	}
 	return &launch.SandboxError{ID: v.ID, Err: err}
-}
-
-// refused returns the error for the caller after the agent could not execute a command.
-func (p *Process) refused(start *agent.StartError) error {
-	name := p.Args[0]
-	switch {
-	case start.NotFound():
-		reason := name + ": not found in the sandbox"
-		for _, note := range p.Config.PathNotes {
-			if strings.Contains(note, "/"+name+" ") {
-				reason += "; " + note
-			}
-		}
-		return &launch.NotRunError{Code: spec.ExitNotFound, Reason: reason}
-	case start.NotExecutable():
-		return &launch.NotRunError{Code: spec.ExitNotExecutable,
-			Reason: fmt.Sprintf("%s: not executable in the sandbox: %v", name, start.Errno)}
-	case start.Stage == agent.StageDirectory:
-		return &launch.ConfigError{Reason: fmt.Sprintf("directory %s of the command: %v in the sandbox", start.Path, start.Errno)}
-	case start.Errno == unix.EAGAIN || start.Errno == unix.ENOMEM:
-		return &launch.SandboxError{ID: p.Live.ID,
-			Err: fmt.Errorf("has no room for more processes, so another command %w: %w; end some of its processes", launch.ErrUnavailable, start)}
-	}
-	return &launch.SandboxError{ID: p.Live.ID, Err: fmt.Errorf("cannot start the command: %w", start)}
 }
 
 // filesName is the name under which the program that serves files appears in the lists of a

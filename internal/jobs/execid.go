@@ -2,6 +2,8 @@ package jobs
 
 import (
 	"encoding/binary"
+	"errors"
+	"io/fs"
 	"strconv"
 	"strings"
 
@@ -53,10 +55,10 @@ func (e ExecID) agent() (id agent.ExecID) {
 	return id
 }
 
-// ownerLives says whether the process that asked for the exec lives.
+// ownerLives says whether the process that asked for the exec lives. It is true if that cannot be told.
 func (e ExecID) ownerLives() bool {
 	start, err := process.Started(int(e.Pid))
-	return err == nil && start == e.Start
+	return err == nil && process.IsSameStart(start, e.Start) || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
 // parseExec reads an id that [ExecID.String] has written.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -69,13 +70,12 @@ func (v *Session) describe(e ExecID) (spec.ExecInfo, bool, error) {
 // commandOf returns the command line of a process, which the process can change, and the time of
 // its start. It returns nothing if the process has ended.
 func commandOf(pid int) (args []string, started time.Time) {
-	dir := fmt.Sprintf("/proc/%d", pid)
-	text, err := os.ReadFile(dir + "/cmdline")
+	text, err := os.ReadFile(process.Dir(pid) + "/cmdline")
 	if err != nil {
 		return nil, started
 	}
 	args = strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
-	if info, err := os.Stat(dir); err == nil {
+	if info, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
 		started = info.ModTime()
 	}
 	return shown(args), started

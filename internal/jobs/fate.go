@@ -82,12 +82,17 @@ type full struct {
 // directories of the host that have a quota. It does not ask other file systems of the host: a
 // server that does not answer would block the caller.
 func (l *Sessions) fullDisks(r record.Record) []full {
-	var all []full
-	if size, is := sharedMemoryFull(r.Init); is {
-		text := fmt.Sprintf("%s (%s) is full (raise it with --shm-size)", sharedMemory, size)
-		all = append(all, full{sharedMemory, text, text})
+	return append(fullSharedMemory(r), l.fullStores(r)...)
+}
+
+// fullSharedMemory returns the shared memory if it is full.
+func fullSharedMemory(r record.Record) []full {
+	size, is := sharedMemoryFull(r.Init)
+	if !is {
+		return nil
 	}
-	return append(all, l.fullStores(r)...)
+	text := fmt.Sprintf("%s (%s) is full (raise it with --shm-size)", sharedMemory, size)
+	return []full{{sharedMemory, text, text}}
 }
 
 // fullStores returns the part of fullDisks whose changed files are in a Result: all except the

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -20,6 +21,11 @@ type ending struct {
 	// because the caller gave up. timeout is the command's timeout.
 	timedOut, cancelled bool
 	timeout             time.Duration
+	// asked says that the runtime has sent SIGTERM before it killed what was left after the grace.
+	asked bool
+	grace time.Duration
+	// removed says that the removal of the sandbox has begun.
+	removed bool
 	// limits are the limits of the command.
 	limits spec.Limits
 	// oomKills and forksRefused are the counts of the command's cgroup.
@@ -29,10 +35,16 @@ type ending struct {
 	shortOutside bool
 	// forksStopped counts the forks that failed because the runtime was ending the command.
 	forksStopped int64
-	// offline says that the sandbox has no network.
-	offline bool
+	// missedNetwork says that the sandbox has no network, and that a process has tried to reach one.
+	missedNetwork bool
 	// forbids is the text of [forbids] for the command.
 	forbids string
+	// left are the names of processes that were running when the command ended.
+	left []string
+	// refused are calls that the profile has refused to the command. They are known of some calls.
+	refused agent.Refused
+	// profile is the name of a built-in profile of system calls. It is empty for another profile.
+	profile string
 	// full are the full file systems of the sandbox after a failed command.
 	full []full
 	// lost is the fate of the sandbox, if nothing else is known.
@@ -57,24 +69,54 @@ func (e ending) describe(r *spec.Result) {
 	r.Violations = e.violations()
 	killed := e.known && e.status.Signaled() && e.status.Signal() == unix.SIGKILL
 	// A shell whose fork is refused during the kill ends with an error of its own.
-	ended := killed || !e.known || e.status != 0 && e.forksStopped > 0
+	ended := killed || !e.known || e.status != 0 && e.forksStopped > 0 || e.asked
 	switch {
 	case e.timedOut && ended:
 		r.Status, r.ExitCode = spec.StatusTimedOut, spec.ExitTimedOut
-		r.Reason = fmt.Sprintf("the command was still running after %s and was killed with all it had started", e.timeout)
+		r.Reason = fmt.Sprintf("the command was still running after %s and %s", e.timeout, e.farewell())
 	case e.oomKills > 0 && (killed || !e.known):
 		e.describeOOM(r)
 	case e.cancelled && ended:
 		r.Status = spec.StatusSignaled
-		setSignal(r, unix.SIGKILL)
-		r.Reason = "the caller gave up, and the command was killed with all it had started"
+		setSignal(r, e.lastSignal())
+		r.Reason = "the caller gave up, and the command " + e.farewell()
 	case !e.known:
+		e.describeLoss(r)
+	case e.removed && e.status.Signaled() && (killed || e.status.Signal() == unix.SIGTERM):
+		e.lost = fateRemoved
 		e.describeLoss(r)
 	case e.status.Exited():
 		r.Status, r.ExitCode = spec.StatusExited, e.status.ExitStatus()
 		r.Reason = e.exitReason(r.ExitCode)
 	default:
 		e.describeSignal(r)
+	}
+}
+
+// endedItself says that the command has ended by itself after the runtime's SIGTERM.
+func (e ending) endedItself() bool {
+	return e.asked && e.known && (!e.status.Signaled() || e.status.Signal() != unix.SIGKILL)
+}
+
+// lastSignal is the signal by which the runtime has ended the command.
+func (e ending) lastSignal() syscall.Signal {
+	if e.endedItself() {
+		return unix.SIGTERM
+	}
+	return unix.SIGKILL
+}
+
+// farewell tells how the runtime has ended the command.
+func (e ending) farewell() string {
+	switch {
+	case e.endedItself() && e.status.Exited():
+		return fmt.Sprintf("ended by itself after SIGTERM, with exit code %d", e.status.ExitStatus())
+	case e.endedItself():
+		return "ended after SIGTERM"
+	case e.asked:
+		return fmt.Sprintf("was killed with all it had started, since it did not end within %s after SIGTERM", e.grace)
+	default:
+		return "was killed with all it had started"
 	}
 }
 
@@ -127,14 +169,20 @@ func (e ending) exitReason(code int) string {
 	case unix.SIGXFSZ:
 		causes = append(causes, fmt.Sprintf("this exit code is usual after a write that makes a file larger than %s", e.mostOfAFile()))
 	case unix.SIGSYS:
-		causes = append(causes, "this exit code is usual after a system call that the sandbox forbids")
+		causes = append(causes, "this exit code is usual after "+e.killingCall())
 	}
+	_, refused := e.refusedCalls()
 	switch {
 	case code == 0 || len(causes) > 0:
+	case len(refused) > 0:
+		causes = append(causes, refused...)
 	case e.forbids != "":
 		causes = append(causes, e.forbids)
-	case e.offline:
-		causes = append(causes, "the sandbox has no network (--network none)")
+	case e.missedNetwork:
+		causes = append(causes, "a connection or a lookup of a name failed, since the sandbox has no network (--network none)")
+	}
+	if len(e.left) > 0 {
+		causes = append(causes, leftReason(e.left))
 	}
 	if len(causes) > 0 {
 		reason += "; " + strings.Join(causes, "; ")
@@ -162,7 +210,7 @@ func (e ending) describeSignal(r *spec.Result) {
 		r.Violations = append(r.Violations, limitHit("file size limit reached: %s", e.mostOfAFile()))
 	case unix.SIGSYS:
 		r.Status = spec.StatusDenied
-		r.Reason = "the command was killed for a system call that the sandbox forbids"
+		r.Reason = "the command was killed by signal 31 (SIGSYS), as for " + e.killingCall()
 		r.Violations = append(r.Violations, spec.Violation{Kind: "syscall", Detail: "a forbidden system call ended the command"})
 	case unix.SIGKILL:
 		r.Status = spec.StatusSignaled
@@ -171,6 +219,15 @@ func (e ending) describeSignal(r *spec.Result) {
 		r.Status = spec.StatusSignaled
 		r.Reason = fmt.Sprintf("the command was killed by signal %d (%s)", int(sig), r.Signal)
 	}
+}
+
+// killingCall describes the system calls that end a process. The built-in profiles answer all calls of
+// the native architecture, and end a process for those of another one only.
+func (e ending) killingCall() string {
+	if e.profile == "" {
+		return "a system call that the sandbox forbids"
+	}
+	return fmt.Sprintf("a 32-bit system call: the profile %s allows 64-bit programs only (use a 64-bit build of the program)", e.profile)
 }
 
 // mostOfAFile is the limit of a file's size, with the way out.
@@ -224,9 +281,21 @@ func (e ending) violations() []spec.Violation {
 	if e.forksRefused > 0 {
 		all = append(all, limitHit("limit of %d processes and threads reached, new ones refused: %d (raise it with --pids)", e.limits.Pids, e.forksRefused))
 	}
+	refused, _ := e.refusedCalls()
+	all = append(all, refused...)
 	all = append(all, e.network.violations()...)
 	for _, full := range e.full {
 		all = append(all, limitHit("%s", full.violation))
 	}
 	return all
+}
+
+// took returns the running time of the command. A detached command may have ended long before
+// the call of Wait, so took uses the time of the end if the agent reports one.
+func (p *Process) took(exit agent.Exit) time.Duration {
+	took := time.Since(p.StartedAt)
+	if exit.Ended.IsZero() {
+		return took
+	}
+	return min(took, max(0, exit.Ended.Sub(p.StartedAt)))
 }

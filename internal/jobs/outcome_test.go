@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -26,10 +27,10 @@ func TestEndingsAreToldApart(t *testing.T) {
 		"exit 7":  {ending{known: true, status: exited(7)}, spec.StatusExited, 7, "", "exit code 7", nil},
 		"exit 137 of a shell whose child was killed": {
 			ending{known: true, status: exited(137), oomKills: 1}, spec.StatusExited, 137, "", "exit code 137", []string{"memory limit"}},
-		"exit 7 without a network":  {ending{known: true, status: exited(7), offline: true}, spec.StatusExited, 7, "", "exit code 7; the sandbox has no network (--network none)", nil},
-		"exit 1 of strace":          {ending{known: true, status: exited(1), offline: true, forbids: "no tracing"}, spec.StatusExited, 1, "", "exit code 1; no tracing", nil},
+		"exit 7 without a network":  {ending{known: true, status: exited(7), missedNetwork: true}, spec.StatusExited, 7, "", "exit code 7; a connection or a lookup of a name failed, since the sandbox has no network (--network none)", nil},
+		"exit 1 of strace":          {ending{known: true, status: exited(1), missedNetwork: true, forbids: "no tracing"}, spec.StatusExited, 1, "", "exit code 1; no tracing", nil},
 		"success of strace":         {ending{known: true, status: exited(0), forbids: "no tracing"}, spec.StatusExited, 0, "", "the command succeeded", nil},
-		"success without a network": {ending{known: true, status: exited(0), offline: true}, spec.StatusExited, 0, "", "the command succeeded", nil},
+		"success without a network": {ending{known: true, status: exited(0), missedNetwork: true}, spec.StatusExited, 0, "", "the command succeeded", nil},
 		"success after a child ran out of memory": {
 			ending{known: true, status: exited(0), oomKills: 1}, spec.StatusExited, 0, "", "succeeded; memory ran out at 64m", []string{"(raise it with --memory)"}},
 		"success after refused forks": {
@@ -44,6 +45,20 @@ func TestEndingsAreToldApart(t *testing.T) {
 		"exit 7 without requests": {
 			ending{known: true, status: exited(7), network: networkUse{requests: 50}}, spec.StatusExited, 7, "", "the 50 requests", []string{"(raise it with --network-requests)"}},
 		"timeout": {ending{timedOut: true}, spec.StatusTimedOut, 124, "", "2s", nil},
+		"timeout, ended by SIGTERM": {
+			ending{known: true, timedOut: true, asked: true, status: killed(syscall.SIGTERM)}, spec.StatusTimedOut, 124, "", "after 2s and ended after SIGTERM", nil},
+		"timeout, exit 0 after SIGTERM": {
+			ending{known: true, timedOut: true, asked: true, status: exited(0)}, spec.StatusTimedOut, 124, "", "ended by itself after SIGTERM, with exit code 0", nil},
+		"timeout, killed after SIGTERM": {
+			ending{known: true, timedOut: true, asked: true, grace: time.Second, status: killed(syscall.SIGKILL)}, spec.StatusTimedOut, 124, "", "did not end within 1s after SIGTERM", nil},
+		"timeout after the end": {ending{known: true, timedOut: true, status: exited(3)}, spec.StatusExited, 3, "", "exit code 3", nil},
+		"given up, exit 0 after SIGTERM": {
+			ending{known: true, cancelled: true, asked: true, status: exited(0)}, spec.StatusSignaled, 143, "SIGTERM", "gave up, and the command ended by itself after SIGTERM", nil},
+		"given up, killed after SIGTERM": {
+			ending{known: true, cancelled: true, asked: true, grace: time.Second, status: killed(syscall.SIGKILL)}, spec.StatusSignaled, 137, "SIGKILL", "did not end within 1s", nil},
+		"removed, ended by SIGTERM": {
+			ending{known: true, removed: true, status: killed(syscall.SIGTERM)}, spec.StatusLost, 137, "SIGKILL", "the sandbox was removed", nil},
+		"removed, exit 0": {ending{known: true, removed: true, status: exited(0)}, spec.StatusExited, 0, "", "succeeded", nil},
 		"timeout after a child ran out of memory": {
 			ending{timedOut: true, oomKills: 2}, spec.StatusTimedOut, 124, "", "2s", []string{"memory limit"}},
 		"out of memory": {
@@ -61,6 +76,17 @@ func TestEndingsAreToldApart(t *testing.T) {
 		"file too large": {ending{known: true, status: killed(syscall.SIGXFSZ)}, spec.StatusLimit, 153, "SIGXFSZ", "1m", []string{"file size"}},
 		"file larger than the host allows": {
 			ending{known: true, status: killed(syscall.SIGXFSZ), limits: spec.Limits{FileSize: spec.Unlimited}}, spec.StatusLimit, 153, "SIGXFSZ", "ulimit -f", []string{"file size"}},
+		"refused trace": {ending{known: true, status: syscall.WaitStatus(1 << 8), profile: "default", refused: agent.RefusedTrace, missedNetwork: true},
+			spec.StatusExited, 1, "", "exit code 1; the profile default refused to trace a process (ptrace), as debuggers and LeakSanitizer do (allow it with --seccomp debug)",
+			[]string{"--seccomp debug"}},
+		"refused trace that the command does without": {ending{known: true, profile: "strict", refused: agent.RefusedTrace},
+			spec.StatusExited, 0, "", "the command succeeded", []string{"the profile strict refused to trace"}},
+		"refused namespace, and memory ran out": {ending{known: true, status: syscall.WaitStatus(1 << 8), profile: "default", refused: agent.RefusedNamespace | agent.RefusedMount, oomKills: 1},
+			spec.StatusExited, 1, "", "the kernel killed a process it had started", []string{"memory", "a new namespace", "a mount"}},
+		"32-bit program": {ending{known: true, status: killed(syscall.SIGSYS), profile: "strict"}, spec.StatusDenied, 159, "SIGSYS",
+			"as for a 32-bit system call: the profile strict allows 64-bit programs only", []string{"forbidden"}},
+		"32-bit program of a shell": {ending{known: true, status: syscall.WaitStatus(159 << 8), profile: "default"}, spec.StatusExited, 159, "",
+			"this exit code is usual after a 32-bit system call: the profile default allows 64-bit programs only", nil},
 		"forbidden call": {ending{known: true, status: killed(syscall.SIGSYS)}, spec.StatusDenied, 159, "SIGSYS", "system call", []string{"forbidden"}},
 		"forks refused":  {ending{known: true, status: exited(2), forksRefused: 9}, spec.StatusExited, 2, "", "exit code 2", []string{"limit of 20"}},
 		"a shell whose child wrote too much": {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/logfile"
 )
 
 // The output of detached commands lies in the state root. Each sandbox has a share of the space:
@@ -114,10 +115,19 @@ func OutputSize(dir string) (total int64) {
 	for _, name := range outputNames() {
 		var st unix.Stat_t
 		if unix.Lstat(filepath.Join(dir, name), &st) == nil {
-			total += st.Size
+			total += outputIn(st.Size)
 		}
 	}
 	return total
+}
+
+// outputIn is how many bytes of output a file of a size has at most. The header and the times before
+// them do not count against the share: MaxOutputs bounds those.
+func outputIn(size int64) int64 {
+	if size > logfile.Start {
+		return size - logfile.Start
+	}
+	return size // of an older agent, or a file in the making
 }
 
 func outputNames() [2]string { return [2]string{"stdout", "stderr"} }

@@ -19,8 +19,11 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/filewatch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/logfile"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/program"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -43,20 +46,32 @@ type Process struct {
 	StartedAt time.Time
 	Timeout   time.Duration
 	files     *filewatch.Recording
+	// call is what the agent tries to execute.
+	call program.Call
 	// before is the traffic of the sandbox before the start: see trafficOf.
 	before *spec.Traffic
+	// baseline is the state of the sandbox before the start. Zero: the command was detached by an ended launcher.
+	baseline baseline
 	// Transaction is nil for an exec without a transaction.
 	Transaction *overlay.Transaction
+	// joining is closed when the writes of a transaction begin to join. It is nil for other execs.
+	joining chan struct{}
 	// Kept is the state of a detached exec, nil for other execs.
 	Kept *detached
+	// farewell is the grace of the exec.
+	farewell farewell
 
 	// deadline fires after Timeout. It is nil for a detached exec, whose timer is in
 	// Sessions.Deadlines.
 	deadline *time.Timer
 	timedOut atomic.Bool
+	// gaveUp says that Terminate was called.
+	gaveUp atomic.Bool
 	// stuck says that a killed process does not end, or that PID 1 is frozen and cannot report
 	// the end.
 	stuck atomic.Bool
+	// survivors are the names of processes that were running when the command ended.
+	survivors []string
 	// killing is held during a kill, so that the leaf is not removed meanwhile.
 	killing sync.Mutex
 
@@ -84,14 +99,19 @@ func (p *Process) ID() string { return p.Exec.String() }
 // [Process.Close] closes the master.
 func (p *Process) Terminal() *os.File { return p.Inside.Terminal() }
 
-// Output returns the files with the output of a detached command, and nil for other commands.
+// Output returns the files with the output of a detached command, and none for other commands.
 // [Process.Close] closes the files.
-func (p *Process) Output() (stdout, stderr *os.File) {
+func (p *Process) Output() (stdout, stderr logfile.File) {
 	if p.Kept == nil {
-		return nil, nil
+		return stdout, stderr
 	}
-	return p.Kept.stdout, p.Kept.stderr
+	return p.Kept.log(p.Kept.stdout), p.Kept.log(p.Kept.stderr)
 }
+
+// Joining returns a channel that is closed when the command of a transaction has succeeded and its
+// writes begin to join. Then Wait goes on until the end of the join, also if the caller gives up.
+// The channel of other commands is nil.
+func (p *Process) Joining() <-chan struct{} { return p.joining }
 
 // Register adds the exec to the session's list, and starts the timer of its timeout. A detached
 // exec is not in the list.
@@ -132,11 +152,12 @@ func (p *Process) leave() {
 // startRetry is the time between two calls of expire while the command has no process.
 const startRetry = 20 * time.Millisecond
 
-// expire kills the command. The timer calls it after the timeout.
+// expire ends the command. The timer calls it after the timeout.
 func (p *Process) expire() {
 	if p.over.Load() {
 		return
 	}
+	p.Live.awaitMotion(context.Background())
 	if alive, err := p.Leaf.Populated(); err == nil && !alive && !p.Live.Paused() {
 		// Either the command has ended in time, and a call of Wait returns its exit status. Or
 		// the agent has not started the command yet. Then a later expire kills it.
@@ -146,7 +167,7 @@ func (p *Process) expire() {
 	p.timedOut.Store(true)
 	// In a paused sandbox, PID 1 is frozen and does not report the end. On v2 the kill itself
 	// works.
-	if p.Kill() != nil || p.Live.Paused() {
+	if p.terminate() != nil || p.Live.Paused() {
 		p.stuck.Store(true)
 		_ = p.Inside.Close() // makes Wait return
 	}
@@ -156,6 +177,7 @@ func (p *Process) expire() {
 func (p *Process) Kill() error {
 	ctx, cancel := context.WithTimeout(context.Background(), killTime)
 	defer cancel()
+	p.Live.awaitMotion(ctx)
 	p.killing.Lock()
 	defer p.killing.Unlock()
 	kill := func() error {
@@ -179,6 +201,9 @@ func (p *Process) Signal(sig syscall.Signal, tree bool) error {
 	if sig < 1 || sig > 64 {
 		return launch.Refusal(fmt.Errorf("no signal has the number %d", int(sig)))
 	}
+	if asksToEnd(sig) {
+		p.farewell.begin()
+	}
 	switch {
 	case !tree:
 		p.awaitGroup()
@@ -196,13 +221,13 @@ func (p *Process) Signal(sig syscall.Signal, tree bool) error {
 func (p *Process) awaitGroup() {
 	ctx, cancel := context.WithTimeout(context.Background(), killTime)
 	defer cancel()
-	_ = p.awaitStart(ctx) // SignalGroup tells if the command was not started
+	_ = p.Live.UnlessPaused(ctx, p.Inside.Started) // SignalGroup tells if the command was not started
 }
 
 // Wait waits for the end of the command, kills the processes that the command has left, and
-// returns the Result. Later calls return the same Result. If ctx ends first, Wait kills the
-// command and returns its Result, too. But for a detached command Wait returns ctx's error, and
-// the command goes on.
+// returns the Result. Later calls return the same Result. If ctx ends first, Wait ends the
+// command as Terminate does and returns its Result, too. But for a detached command Wait returns
+// ctx's error, and the command goes on.
 //
 // Errors: those of Started, [os.ErrClosed] after Close, and errors of the sandbox.
 func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
@@ -221,11 +246,11 @@ func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 	if errors.Is(err, errClosing) {
 		return spec.Result{}, os.ErrClosed // Close ends the exec
 	}
-	cancelled := err != nil && ctx.Err() != nil
+	cancelled := err != nil && ctx.Err() != nil || p.gaveUp.Load() && p.Kept == nil
 	if cancelled && p.Kept != nil {
 		return spec.Result{}, ctx.Err()
 	}
-	if cancelled {
+	if cancelled && err != nil && ctx.Err() != nil {
 		exit, err = p.end()
 	}
 	if start, ok := errors.AsType[*agent.StartError](err); ok {
@@ -284,9 +309,9 @@ func (p *Process) endWait() {
 	}
 }
 
-// end kills the command and all processes that it started, and returns its exit status.
+// end ends the command and all processes that it started, and returns its exit status.
 func (p *Process) end() (agent.Exit, error) {
-	killed := p.Kill()
+	killed := p.terminate()
 	ctx, cancel := context.WithTimeout(context.Background(), killTime)
 	defer cancel()
 	exit, err := p.Inside.Wait(ctx)
@@ -305,9 +330,12 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 		Notes: append([]string(nil), p.Config.Notes...), Duration: p.took(exit),
 	}
 	e := ending{
-		status: exit.Status, known: waitErr == nil, cancelled: cancelled,
-		timedOut: p.timedOut.Load() || p.Kept != nil && p.Kept.timedOut(),
+		status: exit.Status, known: waitErr == nil, cancelled: cancelled, refused: exit.Refused,
+		timedOut: p.timedOut.Load() || p.keptTimedOut(exit), removed: statedir.RemovalBegun(v.Path()),
+		grace: p.farewell.grace,
 	}
+	_, e.asked = p.farewell.ends()
+	e.asked = e.asked || p.Kept != nil && p.Kept.wasAsked()
 	lost := errors.Is(waitErr, agent.ErrGone)
 	if waitErr != nil && !lost && !cancelled && !p.stuck.Load() {
 		return spec.Result{}, errors.Join(fmt.Errorf("wait for the command: %w", waitErr), p.Kill(), p.giveUp())
@@ -315,17 +343,18 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 	if err := p.finish(); err != nil && !lost {
 		r.Notes = append(r.Notes, p.unkilled(err))
 	}
+	e.left = p.survivors
 	usage := p.account(&r, &e, exit)
 	p.accountNetwork(&r, &e)
 	e.timeout = p.Timeout
-	e.offline = v.Current().Config.Network == spec.NetworkNone
-	e.forbids = forbids(p.Config.Config, p.Args)
+	e.forbids, e.profile = forbids(p.Config.Config, p.Args), builtInProfile(p.Config.Config)
 	if lost {
 		e.lost = v.fate()
 	}
 	failed := !lost && e.failed()
 	if failed { // must come before endTransaction, which frees the space of dropped writes
 		e.full = v.all.fullDisks(p.Config)
+		e.missedNetwork = p.baseline.missedNetwork(p.Config)
 	}
 	e.describe(&r)
 	if err := p.endTransaction(&r); err != nil {
@@ -334,8 +363,8 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 		return spec.Result{}, err
 	}
 	p.files.End(&r)
-	if written := writtenTo(r.Files, record.WritableBinds(p.Config.Config)); !lost && !failed && len(written) > 0 {
-		tellFull(&r, v.all.fullStores(p.Config), written)
+	if !lost && !failed {
+		p.tellFilled(&r)
 	}
 	if !lost {
 		p.TellDamage(&r)
@@ -348,14 +377,12 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 	return r, nil
 }
 
-// took returns the running time of the command. A detached command may have ended long before
-// the call of Wait, so took uses the time of the end if the agent reports one.
-func (p *Process) took(exit agent.Exit) time.Duration {
-	took := time.Since(p.StartedAt)
-	if exit.Ended.IsZero() {
-		return took
-	}
-	return min(took, max(0, exit.Ended.Sub(p.StartedAt)))
+// keptTimedOut says whether the timeout has ended a detached command. The command may have ended
+// before, and left processes that the timeout has ended.
+func (p *Process) keptTimedOut(exit agent.Exit) bool {
+	const inexact = 50 * time.Millisecond // two clocks, one in milliseconds
+	return p.Kept != nil && p.Kept.timedOut() &&
+		(exit.Ended.IsZero() || !exit.Ended.Before(p.StartedAt.Add(p.Timeout-inexact)))
 }
 
 // errStuck says that expire has already waited for the end of the killed processes.
@@ -366,6 +393,10 @@ func (p *Process) finish() error {
 	if alive, err := p.Leaf.Populated(); err == nil && !alive {
 		return nil
 	}
+	if !p.stuck.Load() {
+		p.seeOff()
+	}
+	p.survivors = processesIn(p.Leaf)
 	if p.stuck.Load() {
 		return errStuck
 	}
@@ -404,8 +435,8 @@ func (p *Process) account(r *spec.Result, e *ending, exit agent.Exit) cgroups.Us
 	return usage
 }
 
-// Close releases the process. If the command still runs and is not detached, Close kills it and
-// all processes that it started. A Wait under way returns [os.ErrClosed]. Close may be called
+// Close releases the process. If the command still runs and is not detached, Close ends it and
+// all processes that it started, as Terminate does. A Wait under way returns [os.ErrClosed]. Close may be called
 // again.
 func (p *Process) Close() error {
 	var err error
@@ -429,7 +460,7 @@ func (p *Process) giveUp() error {
 	if p.deadline != nil {
 		p.deadline.Stop()
 	}
-	err := errors.Join(p.Kill(), p.dropTransaction())
+	err := errors.Join(p.terminate(), p.dropTransaction())
 	p.Live.Leaves.retire(p.Leaf)
 	return err
 }
@@ -438,7 +469,11 @@ func (p *Process) giveUp() error {
 func (p *Process) endTransaction(r *spec.Result) error {
 	t := p.Transaction
 	p.Transaction = nil
-	return t.Settle(context.Background(), r)
+	if t != nil && r.OK() {
+		close(p.joining)
+	}
+	ctx := context.Background()
+	return t.Settle(ctx, r, func(f func() error) error { return p.Live.all.Alone(ctx, p.Live, f) })
 }
 
 func (p *Process) dropTransaction() error {

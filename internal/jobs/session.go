@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/throttle"
 	"golang.org/x/sync/semaphore"
 )
@@ -340,12 +341,12 @@ func (v *Session) disconnect(conn *agent.Conn) {
 
 // TakeOver cleans up, once, after launchers that have died: it kills the commands that they
 // left running, and goes on with their unfinished work. In a paused sandbox it does nothing,
-// because no process can be ended there.
+// because no process can be ended there, nor in another pid namespace, whose process numbers mean nothing here.
 func (v *Session) TakeOver(ctx context.Context) error {
 	v.Mu.Lock()
 	done := v.tookOver
 	v.Mu.Unlock()
-	if done || v.Paused() {
+	if done || v.Paused() || !v.Init().IsHere() {
 		return nil
 	}
 	v.Enter() // the connection must not be dropped meanwhile
@@ -375,6 +376,18 @@ func (v *Session) TakeOver(ctx context.Context) error {
 	v.tookOver = limitsHold // false: another process has lifted the limits, and the next command tries again
 	v.Mu.Unlock()
 	return errors.Join(v.resumeDeadlines(), v.Told.resume())
+}
+
+// awaitMotion waits while the runtime itself keeps the processes of the sandbox still, until ctx ends.
+// If the process that does this was killed, awaitMotion ends its work. Frozen processes cannot end on
+// v1, and PID 1 cannot report ends.
+func (v *Session) awaitMotion(ctx context.Context) {
+	for v.Frozen() && !v.Paused() && ctx.Err() == nil {
+		err := v.all.Alone(ctx, v, func() error { return nil })
+		if !errors.Is(err, statedir.ErrHeld) {
+			return // the next step of the caller shows a failure
+		}
+	}
 }
 
 // clear kills all processes of a leaf, and removes the leaf.

@@ -49,6 +49,9 @@ type Config struct {
 	Traffic func(ctx context.Context, id string) (spec.Traffic, error)
 	// Refusals are the reasons of the last refusals by the network since a time, each once.
 	Refusals func(ctx context.Context, id string, since time.Time, most int) []string
+	// Alone calls f while no other process changes the sandbox. First it ends the half-done work of
+	// killed processes.
+	Alone func(ctx context.Context, v *Session, f func() error) error
 	// Tending counts goroutines of sessions. They remove leaves, or make the kernel do a slow
 	// step early. The launcher waits for all of them before it ends.
 	Tending *sync.WaitGroup

@@ -163,7 +163,7 @@ var table = []Info{
 		Get:  "Linux 4.14 or newer",
 	}, {
 		Name: SeccompNotify, Group: "seccomp", Title: "seccomp's user notification", Since: v(5, 0), Need: Useful, probe: probeHere(trySeccompNotify),
-		Lost: "OCI bundles with a seccomp listener do not start",
+		Lost: "OCI bundles with a seccomp listener do not start, and results do not tell of refused system calls",
 		Get:  "Linux 5.0 or newer",
 	},
 

@@ -79,6 +79,7 @@ func TestErrorsCross(t *testing.T) {
 		"paused":     ErrPaused,
 		"no file":    fmt.Errorf("open: %w", fs.ErrNotExist),
 		"two":        fmt.Errorf("%w and %w", ErrBusy, ErrUnavailable),
+		"both":       fmt.Errorf("%w: %w", &SandboxError{"box", ErrPaused}, context.Canceled),
 		"plain":      errors.New("disk on fire"),
 	}
 	client := connect(t, func(c *call) { c.answer(&Answer{Error: NewFault(tests[c.ID])}) })
@@ -116,7 +117,7 @@ func sameAs[E error](t *testing.T, got, want error, text func(E) string) {
 
 func TestStartedTellsWhyNot(t *testing.T) {
 	client := connect(t, func(c *call) {
-		c.answer(&Answer{Error: NewFault(&NotRunError{127, "nope: not found"})})
+		c.answer(&Answer{Error: NewFault(&NotRunError{Code: 127, Reason: "nope: not found"})})
 	})
 	p, err := client.Start(t.Context(), "box", spec.Command{Args: []string{"nope"}}, [3]*os.File{})
 	if err != nil {

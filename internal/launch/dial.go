@@ -6,11 +6,17 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
+
+// SharedSocket is the default socket of a launcher with rules for other users.
+const SharedSocket = hostpaths.LauncherSocket
 
 // Dial connects to the launcher that listens on a socket.
 func Dial(ctx context.Context, socket string) (*Client, error) {
@@ -18,6 +24,7 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 	if err != nil {
 		return nil, unreachable(socket, err)
 	}
+	peer := peerOf(conn)
 	c, err := newClient(ctx, conn, socket)
 	if err != nil {
 		return nil, err
@@ -28,9 +35,60 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 	case <-c.ended:
 		err = c.err
 	case <-ctx.Done():
-		err = ctx.Err()
+		if err = ctx.Err(); errors.Is(err, context.DeadlineExceeded) {
+			err = worded(fmt.Sprintf("launcher %s %v: %s", socket, ErrUnavailable, silence(peer)), []error{ErrUnavailable, err})
+		}
 	}
 	return nil, errors.Join(err, c.Close())
+}
+
+// peerOf is the process that listens, 0 if that cannot be told.
+func peerOf(conn *net.UnixConn) int {
+	var peer *unix.Ucred
+	err := descriptor.Use(conn, func(fd int) (err error) {
+		peer, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		return err
+	})
+	if err != nil {
+		return 0
+	}
+	return int(peer.Pid)
+}
+
+// AwaitStopped waits until a signal or a tracer has stopped the process that listens on a socket, and then says so. It
+// looks at each interval. The text is empty if ctx ends before, or if the process cannot be examined.
+func AwaitStopped(ctx context.Context, socket string, interval time.Duration) string {
+	ticks := time.NewTicker(interval)
+	defer ticks.Stop()
+	for peer := 0; ; {
+		select {
+		case <-ctx.Done():
+			return ""
+		case <-ticks.C:
+		}
+		if peer == 0 { // the second connection is only for a client that waits for a while
+			conn, err := dial(ctx, socket)
+			if err != nil {
+				return ""
+			}
+			peer = peerOf(conn)
+			_ = conn.Close() // nothing was sent
+		}
+		if peer == 0 {
+			return ""
+		}
+		if process.IsStopped(peer) {
+			return fmt.Sprintf("launcher %s: %s", socket, silence(peer))
+		}
+	}
+}
+
+// silence is the reason why the process that listens does not answer.
+func silence(peer int) string {
+	if peer > 0 && process.IsStopped(peer) {
+		return fmt.Sprintf("its process %d is stopped; continue it with: kill -CONT %[1]d", peer)
+	}
+	return "its process has accepted no request in time; it is overloaded, or it is no launcher"
 }
 
 func unreachable(socket string, err error) error {

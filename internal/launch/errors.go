@@ -33,6 +33,9 @@ type NotRunError struct {
 	Code int
 	// Reason names the command and the problem.
 	Reason string
+	// Missing is a path in the sandbox: the interpreter, loader or link target that the program lacks. It is
+	// empty if the program itself is missing.
+	Missing string
 }
 
 func (e *NotRunError) Error() string { return e.Reason }

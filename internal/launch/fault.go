@@ -19,12 +19,13 @@ type Fault struct {
 	Text string `json:"text"`
 	// Conditions are the names of those that the error is.
 	Conditions []string `json:"is,omitempty"`
-	// Sandbox and Inner are of a SandboxError, Reason and Code of a NotRunError,
+	// Sandbox and Inner are of a SandboxError, Reason, Code and Missing of a NotRunError,
 	// Config of a ConfigError.
 	Sandbox string `json:"sandbox,omitempty"`
 	Inner   string `json:"inner,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Code    int    `json:"code,omitempty"`
+	Missing string `json:"missing,omitempty"`
 	Config  string `json:"config,omitempty"`
 }
 
@@ -60,7 +61,7 @@ func NewFault(err error) *Fault {
 		f.Sandbox, f.Inner = bounded(of.ID), bounded(of.Err.Error())
 	}
 	if notRun, ok := errors.AsType[*NotRunError](err); ok {
-		f.Reason, f.Code = bounded(notRun.Reason), notRun.Code
+		f.Reason, f.Code, f.Missing = bounded(notRun.Reason), notRun.Code, bounded(notRun.Missing)
 	}
 	var config *ConfigError
 	var field *spec.FieldError
@@ -96,7 +97,7 @@ func (f *Fault) Err() error {
 func (f *Fault) causes() []error {
 	var causes []error
 	if f.Code != 0 || f.Reason != "" {
-		causes = append(causes, &NotRunError{Code: f.Code, Reason: f.Reason})
+		causes = append(causes, &NotRunError{Code: f.Code, Reason: f.Reason, Missing: f.Missing})
 	}
 	if f.Config != "" {
 		causes = append(causes, &ConfigError{Reason: f.Config})

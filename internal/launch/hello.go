@@ -10,8 +10,10 @@ import (
 // version: they come as one program, or an embedder's module version tells which launcher
 // belongs to it. A change that an older launcher would ignore needs a new version. A launcher before version 4 would make
 // sandboxes with the host's programs in place of those of an image. One before version 5 would remove a later sandbox of
-// a name.
-const Protocol = 5
+// a name. A client before version 6 would apply the rename of a directory, and the sandbox would lose the content. A launcher
+// before version 7 would not end a command whose client has given up, and a client before version 7 would not
+// understand the files with the output of detached commands.
+const Protocol = 7
 
 // MaxHello bounds a Hello, in bytes.
 const MaxHello = 4 << 10

@@ -9,10 +9,12 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/logfile"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -24,10 +26,15 @@ type Process struct {
 	// tells says that the launcher tells the start without being asked. kept says that it
 	// tells the end only if it is asked: only one client learns the end of a detached
 	// command.
-	tells, kept bool
-	tell, ask   sync.Once
+	// detaches says that this Process has started a detached command.
+	tells, kept, detaches bool
+	tell, ask             sync.Once
 	// begun is closed once the start is known, or the end.
 	begun chan struct{}
+	// joining is closed once the launcher tells that the writes of a transaction join.
+	joining   chan struct{}
+	askJoin   sync.Once
+	knowsJoin sync.Once
 
 	// reading is held by the goroutine that receives, and guards the fields below.
 	reading *semaphore.Weighted
@@ -57,7 +64,7 @@ func (c *Client) Start(ctx context.Context, id string, command spec.Command, fil
 	if err != nil {
 		return nil, err
 	}
-	p.tells, p.kept = command.Terminal != nil || command.Detached, command.Detached
+	p.tells, p.kept, p.detaches = command.Terminal != nil || command.Detached, command.Detached, command.Detached
 	return p, nil
 }
 
@@ -94,7 +101,7 @@ func (c *Client) run(ctx context.Context, r *Request, files []*os.File) (*Proces
 	if err != nil {
 		return nil, err
 	}
-	return &Process{client: c, channel: ch, id: r.Exec, reading: semaphore.NewWeighted(1), begun: make(chan struct{})}, nil
+	return &Process{client: c, channel: ch, id: r.Exec, reading: semaphore.NewWeighted(1), begun: make(chan struct{}), joining: make(chan struct{})}, nil
 }
 
 // ID of the exec, once Started or Wait has returned.
@@ -153,6 +160,13 @@ func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 	return p.result, p.err
 }
 
+// Joining returns a channel that is closed when the command of a transaction has succeeded and its
+// writes begin to join. Another goroutine must call Wait. A launcher of an earlier version never tells.
+func (p *Process) Joining() <-chan struct{} {
+	p.askJoin.Do(func() { _ = p.control(&Control{TellJoin: true}) }) // as in Started
+	return p.joining
+}
+
 // until receives until done says so. done is called with reading held.
 func (p *Process) until(ctx context.Context, done func() bool) error {
 	if err := p.reading.Acquire(ctx, 1); err != nil {
@@ -183,6 +197,9 @@ func (p *Process) take(a *Answer, files []*os.File) error {
 		}
 		p.started = true
 		close(p.begun)
+		return nil
+	case a.Joining && len(files) == 0:
+		p.knowsJoin.Do(func() { close(p.joining) })
 		return nil
 	case a.Result != nil && len(files) == 0:
 		p.end(a.Result.Plain(), nil)
@@ -230,10 +247,17 @@ func (p *Process) end(result spec.Result, err error) {
 func (p *Process) Terminal() *os.File { return p.file(FileTerminal) }
 
 // Output are the files with the output of a detached command, once Started has returned;
-// nil for others. They are regular files, and can be read from any offset. Close closes
-// them.
-func (p *Process) Output() (stdout, stderr *os.File) {
-	return p.file(FileStdout), p.file(FileStderr)
+// without files for others. Close closes them.
+func (p *Process) Output() (stdout, stderr logfile.File) {
+	return p.log(FileStdout, FileStdoutRing), p.log(FileStderr, FileStderrRing)
+}
+
+// log is the file of a stream, in one of the two forms.
+func (p *Process) log(plain, ring FileKind) logfile.File {
+	if f := p.file(ring); f != nil {
+		return logfile.File{File: f, Ring: true}
+	}
+	return logfile.File{File: p.file(plain)}
 }
 
 func (p *Process) file(kind FileKind) *os.File {
@@ -252,6 +276,10 @@ func (p *Process) Signal(sig syscall.Signal, tree bool) error {
 	return p.control(&Control{Signal: int(sig), Tree: tree})
 }
 
+// Terminate ends the command and all that it started: by SIGTERM, and after the command's grace by
+// SIGKILL. It does not wait for the end. The error is os.ErrProcessDone once the end is known.
+func (p *Process) Terminate() error { return p.control(&Control{End: true}) }
+
 func (p *Process) control(c *Control) error {
 	body, err := json.Marshal(c)
 	if err != nil {
@@ -264,10 +292,31 @@ func (p *Process) control(c *Control) error {
 	return err
 }
 
+// abandonTime bounds how long a launcher may take to take the message that a command is given up.
+const abandonTime = time.Second
+
+// abandon has the launcher end a detached command whose start is not known yet.
+func (p *Process) abandon() {
+	select {
+	case <-p.begun:
+		return
+	default:
+	}
+	body, err := json.Marshal(&Control{Signal: int(syscall.SIGKILL), Tree: true, Abandon: true})
+	if !p.detaches || err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), abandonTime)
+	defer cancel()
+	_ = p.channel.Send(ctx, body) // after an error the launcher has ended the call, or cannot be reached
+}
+
 // Close gives up the command: if it still runs and is not detached, it is killed with all
-// that it has started. Close closes the files that came from the launcher. Other calls
+// that it has started. So is a detached command whose start is not known yet: nobody would
+// know its id. Close closes the files that came from the launcher. Other calls
 // that wait return os.ErrClosed. It is safe to call twice.
 func (p *Process) Close() error {
+	p.abandon()
 	err := p.channel.Close()
 	_ = p.reading.Acquire(context.Background(), 1) // it waits as long as it takes
 	defer p.reading.Release(1)

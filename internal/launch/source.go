@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -34,6 +34,9 @@ func openSources(c *spec.Config) (_ *sources, err error) {
 			s.close()
 		}
 	}()
+	if err := checkText(*c); err != nil {
+		return nil, err
+	}
 	c.Binds, c.Overlays = slices.Clone(c.Binds), slices.Clone(c.Overlays)
 	if err := s.add("rootfs", &c.Rootfs, false); err != nil {
 		return nil, err
@@ -70,6 +73,32 @@ func openSources(c *spec.Config) (_ *sources, err error) {
 	return s, nil
 }
 
+// checkText refuses what JSON cannot hold: encoding/json would put other characters in its place, and the sandbox
+// would have another value than the caller's.
+func checkText(c spec.Config) error {
+	if !utf8.ValidString(c.Cwd) {
+		return notText("cwd", fmt.Sprintf("%q", c.Cwd))
+	}
+	for i, b := range c.Binds {
+		if !utf8.ValidString(b.Target) {
+			return notText(fmt.Sprintf("binds[%d].target", i), fmt.Sprintf("%q", b.Target))
+		}
+	}
+	for name, value := range c.Env {
+		switch { // the error has no value: it can be a password
+		case !utf8.ValidString(name):
+			return notText("env", fmt.Sprintf("the name %q", name))
+		case !utf8.ValidString(value):
+			return notText("env", fmt.Sprintf("the value of %s", name))
+		}
+	}
+	return nil
+}
+
+func notText(field, what string) error {
+	return &ConfigError{fmt.Sprintf("%s: %s is not UTF-8, which a configuration has to be", field, what)}
+}
+
 // add opens one path, unless it is empty or was opened before in a way that is
 // good enough.
 func (s *sources) add(field string, path *string, writable bool) error {
@@ -77,9 +106,9 @@ func (s *sources) add(field string, path *string, writable bool) error {
 		return nil
 	}
 	if !utf8.ValidString(*path) {
-		return &ConfigError{fmt.Sprintf("%s: %q is not UTF-8, which a configuration has to be", field, *path)}
+		return notText(field, fmt.Sprintf("%q", *path))
 	}
-	abs, err := filepath.Abs(*path)
+	abs, err := hostpaths.Absolute(*path)
 	if err != nil {
 		return err
 	}

@@ -221,3 +221,20 @@ const (
 func (c *Client) Verify(ctx context.Context, id string, sync bool) error {
 	return c.do(ctx, &Request{Op: OpVerify, ID: id, Sync: sync})
 }
+
+// An Untie is a question of a client that has read all content for an apply.
+type Untie struct {
+	// Since is a time before the client began to read, or before it got the marks of the layers. It is an error if a
+	// directory of the host was renamed after this time, also if it was renamed back.
+	Since time.Time `json:"since"`
+	// Directories says that the apply takes a directory away from the host. Then the directories are made free to go that
+	// were renamed in the sandbox.
+	Directories bool `json:"directories,omitempty"`
+}
+
+// Untie asks whether an apply can begin.
+//
+// Errors: ErrBusy, ErrNotFound.
+func (c *Client) Untie(ctx context.Context, id string, u Untie) error {
+	return c.do(ctx, &Request{Op: OpUntie, ID: id, Untie: &u})
+}

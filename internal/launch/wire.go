@@ -37,6 +37,7 @@ const (
 	OpLayers         Op = "layers"
 	OpApplied        Op = "applied"
 	OpVerify         Op = "verify"
+	OpUntie          Op = "untie"
 	OpDial           Op = "dial"
 	OpNetworkLog     Op = "network-log"
 	OpNetworkDecide  Op = "network-decide"
@@ -84,6 +85,8 @@ type Request struct {
 	Stamps []Stamp `json:"stamps,omitempty"`
 	// Sync has a verify bring all writes to disk first.
 	Sync bool `json:"sync,omitempty"`
+	// Untie has the arguments of an untie.
+	Untie *Untie `json:"untie,omitempty"`
 	// Pool has the new bounds of the pool; nil: they stay.
 	Pool *spec.PoolConfig `json:"pool,omitempty"`
 	// Target of a dial. The socket comes beside the answer.
@@ -109,10 +112,17 @@ type Control struct {
 	// Signal to send to a command, or with Tree to all that it started.
 	Signal int  `json:"signal,omitempty"`
 	Tree   bool `json:"tree,omitempty"`
+	// End ends a command and all that it started, with its grace.
+	End bool `json:"end,omitempty"`
 	// Tell asks for an Answer with Started once the command runs.
 	Tell bool `json:"tell,omitempty"`
+	// TellJoin asks for an Answer with Joining once the writes of a transaction begin to join.
+	TellJoin bool `json:"tell_join,omitempty"`
 	// Wait asks for an Answer with the Result of a detached command.
 	Wait bool `json:"wait,omitempty"`
+	// Abandon says that the client gives up the detached command that the call has started: it
+	// does not know that the command runs.
+	Abandon bool `json:"abandon,omitempty"`
 	// Keep confirms a create that has made something: without it, the client did
 	// not live to learn of the sandbox, and nobody else ever will.
 	Keep bool `json:"keep,omitempty"`
@@ -131,6 +141,7 @@ type Answer struct {
 	Network   *spec.NetworkChange `json:"network,omitempty"`
 	Pool      *spec.PoolStats     `json:"pool,omitempty"`
 	Started   *Started            `json:"started,omitempty"`
+	Joining   bool                `json:"joining,omitempty"`
 	Result    *WireResult         `json:"result,omitempty"`
 	Event     *spec.Event         `json:"event,omitempty"`
 	// NetworkEvent is one of several; an answer without one follows the last.
@@ -164,6 +175,10 @@ const (
 	FileTerminal FileKind = "terminal"
 	FileStdout   FileKind = "stdout"
 	FileStderr   FileKind = "stderr"
+	// FileStdoutRing and FileStderrRing are logfile.File with Ring. FileStdout and
+	// FileStderr are those of a command that an older PID 1 has started: they have the first bytes.
+	FileStdoutRing FileKind = "stdout_ring"
+	FileStderrRing FileKind = "stderr_ring"
 )
 
 // WireCommand is a Command on the wire, where its strings may be any bytes: JSON

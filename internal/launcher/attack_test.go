@@ -120,7 +120,11 @@ func TestRemoveIfAsksAboutTheTime(t *testing.T) {
 func TestADetachedStartDoesNotBringARemovedSandboxBack(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "x", spec.Config{})
-	p := &jobs.Process{Live: sb.session, Exec: jobs.ExecID{Pid: 1, Start: 1, N: 1}}
+	conn, err := sb.session.Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &jobs.Process{Live: sb.session, Conn: conn, Exec: jobs.ExecID{Pid: 1, Start: 1, N: 1}}
 	if err := l.Remove(t.Context(), "x"); err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func claimed(blank, c spec.Config) spec.Config {
 	got.Image = c.Image // the name of the same image
 	got.Binds, got.Overlays = c.Binds, c.Overlays
 	got.User, got.Hostname = c.User, c.Hostname
-	got.Workspace, got.Env, got.Cwd, got.Timeout = c.Workspace, c.Env, c.Cwd, c.Timeout
+	got.Workspace, got.Env, got.Cwd, got.Timeout, got.Grace = c.Workspace, c.Env, c.Cwd, c.Timeout, c.Grace
 	got.Network, got.Allow, got.Deny, got.Observe, got.Ask, got.Publish = c.Network, c.Allow, c.Deny, c.Observe, c.Ask, c.Publish
 	got.Sensitivity, got.Ceilings = c.Sensitivity, c.Ceilings
 	got.Limits.NetworkRate, got.Limits.NetworkQuota, got.Limits.NetworkRequests = c.Limits.NetworkRate, c.Limits.NetworkQuota, c.Limits.NetworkRequests
@@ -146,25 +146,24 @@ func (l *Launcher) newBlank(ctx context.Context, kind string, isNext bool) (_ *b
 	if err != nil {
 		return nil, err
 	}
-	finished, killed := make(chan struct{}), make(chan struct{})
-	spare := context.AfterFunc(ctx, func() { defer close(killed); l.killMaking(id, finished) })
+	if err := record.MarkBlank(state.Path); err != nil {
+		return nil, errors.Join(err, state.Remove())
+	}
 	from := Sources{UID: t.UID, GIDs: t.GIDs}
 	m := &making{
 		launcher: l, id: id, state: state, from: from, hostMounts: &l.hostMounts, image: image,
 		request: launch.Create{Name: id, Config: t.Config, Path: t.Path, Home: t.Home},
 	}
 	b := &blank{m, t.ImageFiles}
-	if err = m.make(ctx, from); err == nil { // a removal of the image has not seen the blank
-		err = unwanted(b.checkImage(ctx))
-	}
-	if err == nil {
-		err = b.setLeaf(ctx, isNext)
-	}
-	close(finished)
-	if !spare() { // no request may claim the blank while killMaking kills its processes
-		<-killed
-		err = errors.Join(err, ctx.Err())
-	}
+	err = m.untilOver(ctx, func() error {
+		if err := m.make(ctx, from); err != nil {
+			return err
+		}
+		if err := b.checkImage(ctx); err != nil { // a removal of the image has not seen the blank
+			return unwanted(err)
+		}
+		return b.setLeaf(ctx, isNext)
+	})
 	if err != nil {
 		left := b.remove(ctx)
 		if left == nil && errors.Is(ctx.Err(), context.Canceled) {
@@ -173,7 +172,7 @@ func (l *Launcher) newBlank(ctx context.Context, kind string, isNext bool) (_ *b
 		if left == nil && err == pool.ErrUnwanted {
 			return nil, err
 		}
-		return nil, errors.Join(context.Cause(ctx), err, left)
+		return nil, errors.Join(err, left)
 	}
 	m.image = imageRoot{}
 	m.root = nil // the rest of its plan takes more memory than PID 1
@@ -199,30 +198,6 @@ func (b *blank) setLeaf(ctx context.Context, isNext bool) error {
 
 // blankTime is how long the making of a blank may take. It takes some 100 ms.
 const blankTime = 30 * time.Second
-
-// killMaking kills the processes of a sandbox that is being made, until the making has failed. libcontainer waits
-// for a stopped process without end. A process that is not in the sandbox's cgroup yet gets there soon.
-func (l *Launcher) killMaking(id string, finished <-chan struct{}) {
-	for {
-		l.killOnce(id)
-		select {
-		case <-finished:
-			return
-		case <-time.After(killAgain):
-		}
-	}
-}
-
-// killAgain is the time between two kills.
-const killAgain = 100 * time.Millisecond
-
-func (l *Launcher) killOnce(id string) {
-	ctx, cancel := context.WithTimeout(context.Background(), killAgain)
-	defer cancel()
-	if group, err := l.find.group(id); err == nil {
-		_ = errors.Join(group.Kill(ctx), group.Close()) // the removal that follows reports the rest
-	}
-}
 
 // remove removes a blank that nobody has claimed.
 func (b *blank) remove(ctx context.Context) error {

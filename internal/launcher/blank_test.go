@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -54,35 +53,6 @@ func TestABlankThatHangsIsGivenUp(t *testing.T) {
 		t.Fatal("the launcher still waits for the blank")
 	}
 	checkNothingLeft(t, l)
-}
-
-// stopChild stops a child of the test that makes a sandbox. It returns false if there is none yet.
-func stopChild(t *testing.T) bool {
-	t.Helper()
-	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, thread := range threads {
-		children, _ := os.ReadFile("/proc/self/task/" + thread.Name() + "/children") // the thread can have ended
-		for _, child := range strings.Fields(string(children)) {
-			name, _ := os.ReadFile("/proc/" + child + "/comm") // as above
-			if !strings.HasPrefix(string(name), "runc:[") {
-				continue
-			}
-			pid, err := strconv.Atoi(child)
-			if err == nil {
-				err = unix.Kill(pid, unix.SIGSTOP)
-			}
-			if err == nil {
-				return true
-			}
-			if !errors.Is(err, unix.ESRCH) {
-				t.Fatal(err)
-			}
-		}
-	}
-	return false
 }
 
 // An error for want of descriptors says that, and no feature of the host.

@@ -75,6 +75,9 @@ func (m *making) dress(ctx context.Context, b *blank, p *parts) error {
 	}
 	p.enter(b.record.Init)
 	defer p.leave()
+	if err := m.withholdGroupIDs(ctx); err != nil {
+		return err
+	}
 	var inside *os.File
 	m.network = sync.OnceValues(func() (_ *os.File, err error) {
 		inside, err = record.OpenNetwork(m.record.Init)
@@ -130,6 +133,7 @@ func (m *making) takeRecord(blank record.Record) (err error) {
 	r := &m.record
 	r.Init, r.IDBase, r.UIDMappings, r.GIDMappings = blank.Init, blank.IDBase, blank.UIDMappings, blank.GIDMappings
 	r.Image, r.Path, r.PathNotes = blank.Image, blank.Path, blank.PathNotes
+	r.GroupIDs = blank.GroupIDs
 	r.Notes = slices.Concat(r.Notes, blank.Notes)
 	r.Limits = enforcement(m.request.Config, m.from, m.held)
 	return nil

@@ -534,7 +534,7 @@ func TestClaimsAtOnce(t *testing.T) {
 // example here, which is a miss by its name. A new field of the configuration has to be in one of
 // the two lists.
 func TestAFieldIsClaimableOrAMiss(t *testing.T) {
-	claimable := []string{"workspace", "env", "cwd", "timeout", "network", "allow", "deny", "observe", "ask", "publish", "sensitivity", "ceilings", "binds", "overlays", "hostname", "image"}
+	claimable := []string{"workspace", "env", "cwd", "timeout", "grace", "network", "allow", "deny", "observe", "ask", "publish", "sensitivity", "ceilings", "binds", "overlays", "hostname", "image"}
 	misses := map[string]spec.Config{
 		"rootfs": {Rootfs: "/srv"}, "writable": {Image: "app", Writable: true},
 		"pid": {PID: spec.PIDHost}, "seccomp": {Seccomp: "/srv/profile.json"},

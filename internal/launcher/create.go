@@ -83,6 +83,9 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 	if _, err := record.Read(l.Dir(r.Name)); err == nil && !r.Reuse {
 		return nil, nil, taken
 	}
+	if l.isKeptBlank(r.Name) {
+		return nil, nil, taken
+	}
 	// A directory without a record may be only the hold of a prune or a removal on the name.
 	state, err := statedir.Await(ctx, l.Sandboxes(), r.Name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -130,6 +133,13 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 		return nil, nil, explain(ctx, err)
 	}
 	return nil, state, nil // the sandbox is not healthy: the caller replaces it
+}
+
+// isKeptBlank says that the id is of a blank, and that a launcher keeps the blank. The launcher holds the directory for
+// as long as it likes: no request may wait for that.
+func (l *Launcher) isKeptBlank(id string) bool {
+	dir := l.Dir(id)
+	return record.IsBlank(dir) && statedir.OwnerLives(dir) && !statedir.RemovalBegun(dir)
 }
 
 // create makes the sandbox in its held directory. Without one, the sandbox gets the id of a blank, or a

@@ -3,26 +3,15 @@ package launcher
 import (
 	"testing"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Too few descriptors do not show that a sandbox is gone.
 func TestASandboxIsPresentIfItsRecordCannotBeRead(t *testing.T) {
 	sb := up(t, newTestLauncher(t), "", spec.Config{})
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	short := unix.Rlimit{Cur: 0, Max: limit.Max}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &short); err != nil {
-		t.Fatal(err)
-	}
-	present := sb.session.Present()
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	var present bool
+	testhost.WithFreeDescriptors(t, 0, func() { present = sb.session.Present() })
 	if !present {
 		t.Error("without descriptors the sandbox counts as gone")
 	}

@@ -2,7 +2,6 @@ package launcher
 
 import (
 	"errors"
-	"io"
 	"os"
 	"reflect"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/logfile"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -49,14 +49,14 @@ func readOutput(t *testing.T, p *jobs.Process) output {
 	stdout, stderr := p.Output()
 	var o output
 	for _, f := range []struct {
-		from *os.File
+		from logfile.File
 		to   *string
 	}{{stdout, &o.stdout}, {stderr, &o.stderr}} {
-		text, err := io.ReadAll(io.NewSectionReader(f.from, 0, 1<<30))
-		if err != nil {
+		var text strings.Builder
+		if _, err := f.from.Copy(&text, 0, func(int64) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
-		*f.to = string(text)
+		*f.to = text.String()
 	}
 	return o
 }
@@ -67,7 +67,7 @@ func TestDetachedExecOutlivesWhoStartedIt(t *testing.T) {
 	p := detachedStart(t, sb, spec.Command{Args: []string{"sh", "-c", "echo begun; while [ ! -e go ]; do sleep 0.01; done; echo ended; echo oops >&2; exit 5"}})
 	id := p.ID()
 	stdout, stderr := p.Output()
-	for _, f := range []*os.File{stdout, stderr} {
+	for _, f := range []logfile.File{stdout, stderr} {
 		if flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0); err != nil || flags&unix.O_ACCMODE != unix.O_RDONLY {
 			t.Errorf("%s can be written: flags %#x, %v", f.Name(), flags, err)
 		}
@@ -116,7 +116,7 @@ func TestDetachedOutputIsKeptUpToABound(t *testing.T) {
 	sb := up(t, l, "", spec.Config{})
 	p := detachedStart(t, sb, spec.Command{Args: []string{"sh", "-c", "head -c 1m /dev/zero; echo done >&2"}, OutputLimit: 1000})
 	r, err := p.Wait(t.Context())
-	if err != nil || !r.OK() || !r.StdoutTruncated || r.StderrTruncated {
+	if err != nil || !r.OK() || !r.StdoutTruncated || r.StdoutOmitted != 1<<20-1000 || r.StderrTruncated || r.StderrOmitted != 0 {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	if out := readOutput(t, p); len(out.stdout) != 1000 || out.stderr != "done\n" {

@@ -4,13 +4,11 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
 // A finder finds sandboxes: by their directories in the state root, or, if somebody has
@@ -153,13 +151,4 @@ func (f finder) moved() (map[string]string, error) {
 		}
 	}
 	return moved, nil
-}
-
-// Has says whether a state root has a sandbox of this id, whole or in part, up or not. It
-// does not check permissions.
-func Has(root, id string) bool {
-	if !filepath.IsLocal(id) || filepath.Base(id) != id || id == "." {
-		return false
-	}
-	return statedir.Exists(record.Roots{State: root}.Dir(id))
 }

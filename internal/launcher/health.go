@@ -25,12 +25,12 @@ func (s *Sandbox) healthy(ctx context.Context) error {
 	if s.session.Paused() {
 		return nil
 	}
+	if err := s.finish(ctx); err != nil { // before the connection: a killed process can have left the sandbox frozen
+		return err
+	}
 	s.session.Enter()
 	defer s.session.Leave()
 	if _, err := s.session.Connect(ctx); err != nil {
-		return err
-	}
-	if err := s.finish(ctx); err != nil {
 		return err
 	}
 	return s.session.TakeOver(ctx)

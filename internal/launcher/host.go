@@ -9,19 +9,44 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/throttle"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp/compile"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// loadSeccomp finds a profile by name, or reads a profile from a file and checks it.
-func loadSeccomp(name string, from Sources) (*specs.LinuxSeccomp, error) {
-	if !strings.Contains(name, "/") && !strings.HasSuffix(name, ".json") {
-		return seccomp.Profile(name)
+// loadSeccomp finds the profile of a configuration by its name, or reads it from a file and checks
+// it. groupIDs says that a built-in profile allows the set-group-ID bit.
+func loadSeccomp(c spec.Config, from Sources) (profile *specs.LinuxSeccomp, groupIDs bool, err error) {
+	name := c.Seccomp
+	switch {
+	case isProfileFile(name):
+		profile, err = readSeccomp(name, from)
+		return profile, false, err
+	case len(record.WritableBinds(c)) > 0:
+		profile, err = seccomp.Profile(name)
+		return profile, false, err
 	}
-	var profile *specs.LinuxSeccomp
-	var err error
+	profile, err = seccomp.WithGroupIDs(name)
+	return profile, true, err
+}
+
+func isProfileFile(name string) bool {
+	return strings.Contains(name, "/") || strings.HasSuffix(name, ".json")
+}
+
+// toldProfile is the profile of a sandbox for a filter that PID 1 loads. With a built-in profile
+// PID 1 tells of some refused calls, if the host can do that. libcontainer cannot load this form.
+func toldProfile(c spec.Config, profile *specs.LinuxSeccomp) *specs.LinuxSeccomp {
+	if isProfileFile(c.Seccomp) || !compile.CanNotify() {
+		return profile
+	}
+	return seccomp.Told(profile)
+}
+
+// readSeccomp reads a profile from a file and checks it.
+func readSeccomp(name string, from Sources) (profile *specs.LinuxSeccomp, err error) {
 	switch file := from.Files[name]; {
 	case file != nil:
 		profile, err = seccomp.Read(name, file)

@@ -133,6 +133,9 @@ func (m *making) initCommand() []string {
 	if m.filters {
 		args = append(args, "filters")
 	}
+	if m.record.GroupIDs {
+		args = append(args, "group-ids")
+	}
 	if m.request.Config.PID == spec.PIDHost {
 		args = append(args, "shared")
 	}

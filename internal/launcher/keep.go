@@ -106,7 +106,7 @@ func (l *Launcher) snapshotStopped(ctx context.Context, id string, state *stated
 	}
 	now := w.made
 	now.Kept = r.Kept
-	now.Switch = &record.Switch{Snapshot: r.Kept, Draft: "." + overlay.DraftName(owner), Done: true}
+	now.Switch = &record.Switch{Snapshot: r.Kept, Draft: "." + overlay.DraftName(owner), Done: true, Renamed: untieStopped(ctx, l.Roots, now)}
 	if err := l.layers.DraftSnapshot(now); err != nil {
 		return r, errors.Join(err, l.trash.Discard(l.layers.DraftOf(now)))
 	}
@@ -115,6 +115,17 @@ func (l *Launcher) snapshotStopped(ctx context.Context, id string, state *stated
 	}
 	l.syncSnapshot(r.Kept)
 	return r, nil
+}
+
+// untieStopped unties the renamed directories in the layers of a stopped sandbox. It tells whether there may be others left.
+func untieStopped(ctx context.Context, roots record.Roots, r record.Record) bool {
+	top, err := r.Backend(roots).Mount()
+	if err != nil {
+		return true
+	}
+	defer top.Close()
+	left, err := overlay.UntieStopped(ctx, r, top)
+	return left || err != nil
 }
 
 // nameForStopped returns a name for the snapshot of a stopped sandbox. No other snapshot has it.

@@ -13,6 +13,7 @@
 package launcher
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"os"
@@ -33,6 +34,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/trash"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/conffiles"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/languages"
 )
 
@@ -72,6 +75,7 @@ type Launcher struct {
 	// blanks is nil in a launcher without a pool.
 	blanks     *blanks
 	hostMounts rootfs.HostMounts
+	packages   conffiles.Reader
 	absences   languages.Absences
 
 	// aside is nil in a launcher that finishes each removal before it answers.
@@ -92,7 +96,7 @@ func New(d Dirs) (*Launcher, error) {
 		return nil, errors.New("no directory for the data of sandboxes: give one with --data")
 	}
 	state, stateErr := record.ResolveState(d.State)
-	data, dataErr := filepath.Abs(d.Data)
+	data, dataErr := hostpaths.Absolute(d.Data)
 	if err := errors.Join(stateErr, dataErr); err != nil {
 		return nil, err
 	}
@@ -100,8 +104,8 @@ func New(d Dirs) (*Launcher, error) {
 	host, ids := sync.OnceValues(cgroups.Probe), idrange.Ranges{Data: data, Root: state}
 	l := &Launcher{
 		Roots: d, host: host, ids: ids, find: finder{d, host, ids},
-		filters: filtercache.Cache{Data: data},
-		self:    sync.OnceValues(func() (process.ID, error) { return process.Of(os.Getpid()) }),
+		filters: filtercache.Cache{Data: data}, packages: conffiles.Reader{Keep: packageFile{data}},
+		self: sync.OnceValues(func() (process.ID, error) { return process.Of(os.Getpid()) }),
 		// All sandboxes share one file of the agent, which saves each 30 kB of memory. The end of
 		// the process closes the file, or the garbage collection of the launcher.
 		program:      sync.OnceValues(agent.Executable),
@@ -118,6 +122,9 @@ func New(d Dirs) (*Launcher, error) {
 	l.sessions = jobs.New(jobs.Config{
 		Roots: l.Roots, Self: l.self, OpenGroup: l.find.group, FilesProgram: l.filesProgram,
 		Layers: l.layers, Tending: &l.tending, Traffic: l.networks().Traffic, Refusals: l.networks().Refusals,
+		Alone: func(ctx context.Context, v *jobs.Session, f func() error) error {
+			return (&Sandbox{launcher: l, session: v}).alone(ctx, f)
+		},
 	})
 	return l, nil
 }

@@ -13,8 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/integrity"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
@@ -46,11 +48,19 @@ func (s *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 	if r.Init != s.session.Init() { // another sandbox has got the name
 		return nil, &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotFound}
 	}
+	if r.Join != nil && r.Init.Lives() { // the layers would show a part of the join
+		if err := s.alone(ctx, func() error { return nil }); err != nil && !errors.Is(err, launch.ErrNotRunning) {
+			return nil, err
+		}
+	}
 	held, err := record.OpenStore(r.Init)
 	if err != nil {
 		return s.stoppedLayers(ctx, unprivileged)
 	}
 	defer held.Close()
+	if err := s.makeWhole(ctx, r, held); err != nil {
+		return nil, err
+	}
 	if unprivileged {
 		if err := s.launcher.handed.Add(s.session.ID, r, held); err != nil {
 			return nil, err
@@ -70,6 +80,45 @@ func (s *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 		return nil, errors.Join(fmt.Errorf("sandbox %s %w", s.session.ID, launch.ErrNotRunning), closeAllTrees(trees))
 	}
 	return trees, err
+}
+
+// makeWhole has the renamed directories of the host be whole in the layers, so that the layers can be read.
+func (s *Sandbox) makeWhole(ctx context.Context, r record.Record, store *os.File) error {
+	renamed, err := overlay.HasPartial(ctx, r, store)
+	if errors.Is(err, layer.ErrTooDeep) { // the list of changes says so
+		err = nil
+	}
+	if err != nil { // a damaged file system cannot be read
+		if damage := integrity.Verify(ctx, s.launcher.Roots, r, true); errors.Is(damage, launch.ErrDamaged) {
+			return &launch.SandboxError{ID: s.session.ID, Err: damage}
+		}
+		return err
+	}
+	if !renamed {
+		return nil
+	}
+	return s.alone(ctx, func() error { return s.session.Overlay.MakeWhole(ctx) })
+}
+
+// Untie has the kernel take the content of renamed directories from the layers only, so that the host's directories can
+// go. A process in the sandbox that uses such a directory is an error. So is a directory that was renamed since u.Since. A
+// stopped sandbox needs nothing.
+//
+// Errors: [launch.ErrBusy], [launch.ErrNotFound].
+func (s *Sandbox) Untie(ctx context.Context, u launch.Untie) error {
+	r, err := record.Read(s.session.Path())
+	if err != nil {
+		return record.NotFound(s.session.ID, err)
+	}
+	store, err := record.OpenStore(r.Init)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	store.Close()
+	return s.alone(ctx, func() error { return s.session.Overlay.Untie(ctx, u) })
 }
 
 // A layerReader opens the layers of one sandbox.

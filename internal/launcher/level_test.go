@@ -111,7 +111,7 @@ func TestAForkRefusesASnapshotThatWasReplaced(t *testing.T) {
 	for name, fork := range map[string]func() error{
 		"before its description was read": func() error { return m.fork(t.Context()) },
 		"after its description was read": func() error {
-			_, err := l.layers.Files(record.NewSandbox(l.Roots, "public", nil, r), nil).Fork("snap", s)
+			_, err := l.layers.Files(record.NewSandbox(l.Roots, "public", nil, r), nil).Fork(t.Context(), "snap", s)
 			return err
 		},
 	} {

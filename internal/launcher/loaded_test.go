@@ -58,14 +58,14 @@ func cachedFilter(t *testing.T, l *Launcher, name string) (content []byte, note 
 	if err != nil {
 		t.Fatal(err)
 	}
-	profile, err := seccomp.Profile(name)
+	profile, err := seccomp.WithGroupIDs(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if profile, err = seccomp.ForAgent(profile, host.Mode == cgroups.V2); err != nil {
 		t.Fatal(err)
 	}
-	f, note, err := l.filters.Open(t.Context(), profile)
+	f, note, err := l.filters.Open(t.Context(), toldProfile(spec.Config{Seccomp: name}, profile))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,7 +106,7 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	runtime.Gosched()
 	connected := m.connect(ctx)
 	defer func() { _, _ = connected() }() // no removal runs beside the rest of it
-	filter, note, err := l.filters.Open(ctx, profile)
+	filter, note, err := l.filters.Open(ctx, toldProfile(m.request.Config, profile))
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (m *making) hand() error {
 func (m *making) claimOrMake(ctx context.Context) error {
 	blanks := m.launcher.blanks
 	if blanks == nil {
-		return m.make(ctx, m.from)
+		return m.untilOver(ctx, func() error { return m.make(ctx, m.from) })
 	}
 	missed, err := m.claim(ctx)
 	if missed == "" || err != nil {
@@ -187,10 +187,13 @@ func (m *making) claimOrMake(ctx context.Context) error {
 		}
 	}
 	defer blanks.Elsewhere()()
-	err = m.make(ctx, m.from)
-	for errors.Is(err, idrange.ErrNone) && blanks.Yield() {
-		err = m.make(ctx, m.from)
-	}
+	err = m.untilOver(ctx, func() error {
+		err := m.make(ctx, m.from)
+		for errors.Is(err, idrange.ErrNone) && blanks.Yield() {
+			err = m.make(ctx, m.from)
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -200,8 +203,9 @@ func (m *making) claimOrMake(ctx context.Context) error {
 
 // loadProfile returns the seccomp profile of the sandbox, with what PID 1 needs.
 func (m *making) loadProfile(from Sources) (*specs.LinuxSeccomp, error) {
-	profile, err := loadSeccomp(m.request.Config.Seccomp, from)
+	profile, groupIDs, err := loadSeccomp(m.request.Config, from)
 	if err == nil {
+		m.record.GroupIDs = groupIDs
 		m.filters = seccomp.CommandsMayFilter(profile)
 		profile, err = seccomp.ForAgent(profile, m.host.Mode == cgroups.V2)
 	}
@@ -226,6 +230,8 @@ func (m *making) rootConfig(from Sources) (rootfs.Config, error) {
 		Overlays:    c.Overlays,
 		Home:        m.request.Home,
 		HostMounts:  m.hostMounts,
+		Packages:    &m.launcher.packages,
+		Copies:      m.launcher.openCopies,
 		Areas:       []rootfs.Area{{Name: "tmp", Target: "/tmp", Mode: 0o1777}, {Name: "home", Target: spec.HomePath, Mode: 0o755}},
 		MountPoints: []string{"/run"},
 	}
@@ -234,6 +240,9 @@ func (m *making) rootConfig(from Sources) (rootfs.Config, error) {
 	}
 	if ownVarTmp(c) {
 		r.Areas = append(r.Areas, rootfs.Area{Name: "var-tmp", Target: "/var/tmp", Mode: 0o1777})
+	}
+	if slices.Contains(c.Overlays, "/") { // scripts of packages, such as adduser(8), write there
+		r.Areas, r.MountPoints = append(r.Areas, rootfs.Area{Name: "run", Target: "/run", Mode: 0o1777}), nil
 	}
 	for _, b := range c.Binds {
 		r.Binds = append(r.Binds, rootfs.Bind{Source: b.Source, Target: b.Target, Writable: b.Writable})

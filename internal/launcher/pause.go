@@ -74,7 +74,7 @@ func (s *Sandbox) finish(ctx context.Context) error {
 	}
 	n := s.launcher.networks()
 	if r.HalfDone() {
-		err = errors.Join(s.session.Overlay.TakeBackSwitch(), s.endAttach(), n.EndChange(ctx, s.session.Sandbox))
+		err = errors.Join(s.session.Overlay.FinishJoin(ctx), s.session.Overlay.TakeBackSwitch(), s.endAttach(), n.EndChange(ctx, s.session.Sandbox))
 	}
 	return errors.Join(err, n.Restore(ctx, s.session.Sandbox))
 }

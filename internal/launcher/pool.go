@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/pool"
@@ -61,9 +63,14 @@ func (l *Launcher) StartPool(c spec.PoolConfig, path, home string, failed func(e
 	return nil
 }
 
-// checkBlank is the regular check of a blank that nobody claims meanwhile.
+// checkBlank is the regular check of a blank that nobody claims meanwhile. Too few descriptors say nothing about the
+// blank: a later check, or the claim, looks again.
 func (l *Launcher) checkBlank(ctx context.Context, b *blank, isNext bool) error {
-	if err := cmp.Or(b.check(ctx, blankAnswerTime), b.checkImage(ctx)); err != nil {
+	err := cmp.Or(b.check(ctx, blankAnswerTime), b.checkImage(ctx))
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	return b.setLeaf(ctx, isNext)

@@ -111,8 +111,12 @@ func (l *Launcher) removeWhere(
 		state.Release()
 		return nil
 	}
+	isFirst := !statedir.RemovalBegun(state.Path)
 	x, err := l.beginRemoval(id, state, recordOrNil(r, err))
 	if err == nil {
+		if isFirst {
+			x.endCommands(ctx)
+		}
 		x.levels = levelsToEnd(r.UID)
 		if l.aside.finishes(ctx, x) {
 			return nil
@@ -152,6 +156,9 @@ func (l *Launcher) ForgetLevel(id string, uid uint32) error {
 // own takes hold of the id of a sandbox to remove, with or without a directory. It returns nil if
 // there is nothing to remove.
 func (l *Launcher) own(ctx context.Context, id string) (*statedir.Dir, error) {
+	if l.isKeptBlank(id) {
+		return nil, nil
+	}
 	for {
 		state, err := statedir.Await(ctx, l.Sandboxes(), id)
 		if err == nil {
@@ -221,6 +228,7 @@ func recordOrNil(r record.Record, err error) *record.Record {
 // beginRemoval notes that the removal begins, and opens what leads to the parts of the sandbox. r is
 // the record, or nil if it is missing or damaged. The caller must finish the removal.
 func (l *Launcher) beginRemoval(id string, state *statedir.Dir, r *record.Record) (*removal, error) {
+	l.finishJoin(id, r)
 	statedir.NoteRemoval(state.Path)
 	x := &removal{launcher: l, id: id, state: state, record: r}
 	err := l.dropDamagedNames(id, state.Path)
@@ -235,6 +243,36 @@ func (l *Launcher) beginRemoval(id string, state *statedir.Dir, r *record.Record
 		l.abandonImage(*r)
 	}
 	return x, nil
+}
+
+// finishJoin ends the join of a killed process before the sandbox is removed: a directory of the host
+// can have a part of the join.
+func (l *Launcher) finishJoin(id string, r *record.Record) {
+	if r == nil || r.Join == nil || !r.Init.Lives() {
+		return
+	}
+	s, err := l.open(id)
+	if err != nil {
+		return // the sandbox is removed nevertheless
+	}
+	defer s.Release()
+	ctx, cancel := context.WithTimeout(context.Background(), statedir.CleanupTime)
+	defer cancel()
+	_ = s.session.Overlay.FinishJoin(ctx) // as above
+}
+
+// endCommands lets the commands of a sandbox that is up end by themselves, during its grace or until
+// ctx ends. The next steps kill the rest.
+func (x *removal) endCommands(ctx context.Context) {
+	if x.record == nil || !x.record.Init.Lives() {
+		return
+	}
+	group, err := x.launcher.find.group(x.id) // holds descriptors that the steps after this do not need
+	if err != nil {
+		return
+	}
+	defer func() { _ = group.Close() }() // closes descriptors only
+	jobs.EndAll(group, x.record.Config.Grace.Time(), ctx.Done())
 }
 
 // giveUp takes the record of a sandbox that cannot be removed whole, and describes the error. Without its

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -41,6 +43,10 @@ func (l *Launcher) Open(ctx context.Context, id string) (*Sandbox, error) {
 	if !s.session.Up() {
 		s.Release()
 		return nil, &launch.SandboxError{ID: id, Err: launch.ErrNotRunning}
+	}
+	if statedir.RemovalBegun(s.session.Path()) { // by a process that may have been killed since
+		s.Release()
+		return nil, &launch.SandboxError{ID: id, Err: errLeaving}
 	}
 	if err := s.takeOver(ctx); err != nil {
 		s.Release()
@@ -75,7 +81,9 @@ func (s *Sandbox) Info() (i spec.Info, err error) {
 	} else {
 		i, err = s.launcher.Info(context.Background(), v.ID)
 	}
-	i.Reused = s.reused
+	if i.Reused = s.reused; i.Reused && err == nil {
+		i.Notes = append(slices.Clone(i.Notes), s.replacedNotes()...)
+	}
 	return i, err
 }
 
@@ -104,8 +112,8 @@ func (l *Launcher) Info(_ context.Context, id string) (spec.Info, error) {
 	return i, record.NotFound(id, err)
 }
 
-// info describes a sandbox. The error is [fs.ErrNotExist] if there is no such sandbox or if its
-// creation is under way.
+// info describes a sandbox. The error is [fs.ErrNotExist] if there is no such sandbox, if its
+// creation is under way, or if it is a blank.
 func (l *Launcher) info(id string) (spec.Info, error) {
 	if err := l.CheckRoot(); err != nil {
 		return spec.Info{}, err
@@ -118,6 +126,10 @@ func (l *Launcher) info(id string) (spec.Info, error) {
 	}
 	if err == nil {
 		i := r.Info(id, func() bool { return l.paused(id) })
+		if statedir.RemovalBegun(l.Dir(id)) {
+			i.State = spec.StateStopped
+			i.Notes = append(slices.Clone(i.Notes), "the removal of the sandbox has begun; to finish it, run down again")
+		}
 		noteDamage(l.Roots, r, &i)
 		return i, nil
 	}
@@ -125,21 +137,24 @@ func (l *Launcher) info(id string) (spec.Info, error) {
 	switch {
 	case statErr != nil:
 		return spec.Info{}, statErr
-	case errors.Is(err, fs.ErrNotExist) && pending:
+	case errors.Is(err, fs.ErrNotExist) && (pending || record.IsBlank(l.Dir(id))): // prune removes a blank of an ended launcher
 		return spec.Info{}, err
 	}
 	// The sandbox is half made, or its record is damaged. Both can be removed.
 	return spec.Info{ID: id, State: spec.StateStopped, Created: st.ModTime()}, nil
 }
 
-// paused says whether a sandbox is frozen.
+// paused says whether a user has paused a sandbox.
 func (l *Launcher) paused(id string) bool {
 	group, err := l.find.group(id)
 	if err != nil {
 		return false
 	}
-	frozen, err := group.Frozen()
-	return err == nil && frozen
+	if frozen, err := group.Frozen(); err != nil || !frozen {
+		return false
+	}
+	r, err := record.Read(l.Dir(id))
+	return err != nil || !r.StandsStill()
 }
 
 // List describes the sandboxes with a directory in the state root, sorted by name. Some may have
@@ -188,6 +203,9 @@ func (s *Sandbox) StartFiles(ctx context.Context, files [3]*os.File) (*jobs.Proc
 // Attach returns a handle of a detached command by the id of its exec: see
 // [jobs.Session.Attach].
 func (s *Sandbox) Attach(ctx context.Context, exec string) (*jobs.Process, error) {
+	if err := s.renew(ctx); err != nil {
+		return nil, err
+	}
 	return s.session.Attach(ctx, exec)
 }
 
@@ -207,7 +225,9 @@ func (s *Sandbox) Discard(ctx context.Context) error {
 // the paths of a transaction since then, this is a conflict: this transaction and older ones stay.
 //
 // Errors: *[launch.ConfigError] if there are fewer transactions, and the errors of Pause.
-func (s *Sandbox) Undo(ctx context.Context, n int) error { return s.session.Overlay.Undo(ctx, n) }
+func (s *Sandbox) Undo(ctx context.Context, n int) error {
+	return s.alone(ctx, func() error { return s.session.Overlay.Undo(ctx, n) })
+}
 
 // Retired is how many stores of removed sandboxes a user still holds.
 func (l *Launcher) Retired(uid uint32) int { return l.handed.Count(uid) }

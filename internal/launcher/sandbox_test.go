@@ -184,7 +184,7 @@ func TestCancelledContextEndsTheCommand(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
 	r, err := p.Wait(ctx)
-	if err != nil || r.Status != spec.StatusSignaled || r.ExitCode != 137 {
+	if err != nil || r.Status != spec.StatusSignaled || r.ExitCode != 143 {
 		t.Errorf("got %+v, %v", r, err)
 	}
 }

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/glob"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/integrity"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
@@ -89,7 +89,7 @@ func (l *Launcher) roomForSnapshot(ctx context.Context, uid uint32) error {
 	}
 	var frozen []string
 	for _, name := range names {
-		images, err := filepath.Glob(filepath.Join(l.SnapshotDir(name), "*"+record.ImageEnd))
+		images, err := glob.Find(l.SnapshotDir(name), "*"+record.ImageEnd)
 		if err != nil {
 			return err
 		}
@@ -189,7 +189,7 @@ func (m *making) fork(ctx context.Context) error {
 		return launch.Refusal(fmt.Errorf("snapshot %s was replaced meanwhile, and its sensitivity is %s now; try again", from, s.Config.Sensitivity))
 	}
 	box := record.NewSandbox(m.launcher.Roots, m.id, nil, m.record)
-	if m.record, err = m.launcher.layers.Files(box, nil).Fork(from, s); err != nil {
+	if m.record, err = m.launcher.layers.Files(box, nil).Fork(ctx, from, s); err != nil {
 		return err
 	}
 	if err := checkMountedSnapshot(ctx, m.launcher.Roots, m.record); err != nil {

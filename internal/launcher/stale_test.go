@@ -33,23 +33,30 @@ func TestHandleIsOfNoOtherSandboxOfItsName(t *testing.T) {
 	}
 }
 
-// The time of a command can be over before PID 1 has had its first.
+// The time of a command can be over before PID 1 has had its first. The command has a Result even so.
 func TestTimeoutHoldsBeforeTheStart(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "box", spec.Config{})
-	for range 20 {
-		p, err := sb.Start(t.Context(), spec.Command{
-			Args: []string{"sleep", "1000"}, Timeout: spec.Duration(time.Nanosecond),
-		}, [3]*os.File{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := p.Wait(t.Context())
-		if err != nil || r.Status != spec.StatusTimedOut {
-			t.Fatalf("got %+v, %v", r, err)
-		}
-		if err := p.Close(); err != nil {
-			t.Error(err)
+	large := append([]string{"sh", "-c", "sleep 1000"}, largeCommand().Args...)
+	for name, c := range map[string]spec.Command{
+		"usual":           {Args: []string{"sleep", "1000"}},
+		"large":           {Args: large},
+		"with a terminal": {Args: []string{"sleep", "1000"}, Terminal: &spec.Winsize{}},
+		"detached":        {Args: []string{"sleep", "1000"}, Detached: true},
+	} {
+		c.Timeout = spec.Duration(time.Nanosecond)
+		for range 20 {
+			p, err := sb.Start(t.Context(), c, [3]*os.File{})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			r, err := p.Wait(t.Context())
+			if err != nil || r.Status != spec.StatusTimedOut {
+				t.Fatalf("%s: got %+v, %v", name, r, err)
+			}
+			if err := p.Close(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 	}
 }

@@ -87,6 +87,9 @@ func (s *Sandbox) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldT
 	if r, err = r.WithoutUnmade(top); err != nil {
 		return nil, err
 	}
+	if renamed, err := overlay.HasPartial(ctx, r, top); err != nil || renamed {
+		return nil, errors.Join(err, s.renamedStopped(renamed))
+	}
 	if unprivileged {
 		if err := s.launcher.handed.Add(s.session.ID, r, top); err != nil {
 			return nil, err
@@ -105,6 +108,15 @@ func (s *Sandbox) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldT
 		trees[i].Partial = slices.Contains(partial, trees[i].Path)
 	}
 	return trees, nil
+}
+
+// renamedStopped is the error for the layers of a stopped sandbox in which a directory was renamed: the content
+// is on the host still.
+func (s *Sandbox) renamedStopped(renamed bool) error {
+	if !renamed {
+		return nil
+	}
+	return &launch.SandboxError{ID: s.session.ID, Err: errors.New("has stopped, and a directory of the host was renamed in it; to read its changes, replace it with up, and begin a new one with the snapshot that up names")}
 }
 
 // unlessRemoved waits for the end of a removal of the sandbox, if one is under way. It returns

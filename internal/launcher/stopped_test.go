@@ -399,10 +399,11 @@ func TestPruneAndUpLeaveASandboxWithAnUnknownRecord(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return os.WriteFile(file, bytes.Replace(content, []byte(`"version":2`), []byte(`"version":3`), 1), 0o600)
+			now, next := fmt.Appendf(nil, `"version":%d`, record.FormatVersion), fmt.Appendf(nil, `"version":%d`, record.FormatVersion+1)
+			return os.WriteFile(file, bytes.Replace(content, now, next, 1), 0o600)
 		},
 		"of another release, with another form": func(file string) error {
-			return os.WriteFile(file, []byte(`{"version":3,"init":"another"}`), 0o600)
+			return os.WriteFile(file, fmt.Appendf(nil, `{"version":%d,"init":"another"}`, record.FormatVersion+1), 0o600)
 		},
 		"that others can write": func(file string) error { return os.Chmod(file, 0o666) },
 	} {

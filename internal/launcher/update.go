@@ -17,8 +17,9 @@ import (
 )
 
 // Update changes limits of the sandbox. A zero field leaves its limit as it is. The limits hold at
-// once, except the file size, the open files and a raised number of processes: these hold for
-// later commands. After an error the old limits hold.
+// once, except the file size, the open files and the number of processes of a command: these hold
+// for later commands. The number of processes of the whole sandbox holds at once. After an error the
+// old limits hold.
 //
 // Errors: *[launch.ConfigError], [launch.ErrUnavailable] for a limit that this host does not
 // enforce, and the errors of Pause.
@@ -58,10 +59,16 @@ func (s *Sandbox) replaceLimits(c *container.Container, host *cgroups.Host, r, n
 		err = aboveTotal(host, next.Config.Limits.CPUs, updateError(next.Config.Limits, err))
 		return errors.Join(err, s.limitSockets(r), group.RepeatInLeaves(between, old))
 	}
-	if err := s.session.Keep(next); err != nil {
-		return errors.Join(err, setLimits(c, host, r), s.limitSockets(r), group.RepeatInLeaves(between, old))
+	back := func() error {
+		return errors.Join(setLimits(c, host, r), s.limitSockets(r), group.RepeatInLeaves(between, old))
 	}
-	return group.RepeatInLeaves(between, repeated)
+	if err := s.session.Keep(next); err != nil {
+		return errors.Join(err, back())
+	}
+	if err := group.RepeatInLeaves(between, repeated); err != nil { // in some of the leaves
+		return errors.Join(err, group.RepeatInLeaves(repeated, between), s.session.Keep(r), back())
+	}
+	return nil
 }
 
 // setLimits gives a container the limits of a record.

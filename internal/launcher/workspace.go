@@ -23,7 +23,8 @@ import (
 // working directory in the private workspace keeps this file or directory.
 //
 // Errors: *[launch.ConfigError], errors of rootfs about the directory, [launch.ErrBusy] if a
-// process uses the earlier directory, and the errors of Pause.
+// process uses the earlier directory, or if the sandbox gets its first directory while a process
+// can set the set-group-ID bit, and the errors of Pause.
 func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) error {
 	return s.alone(ctx, func() error {
 		r, err := record.Read(s.session.Path())
@@ -41,6 +42,9 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) er
 			return explain(ctx, err)
 		}
 		defer tree.Close()
+		if err := s.withholdGroupIDs(ctx, &r); err != nil {
+			return err
+		}
 		next := r
 		next.Config.Workspace = dir
 		next.Limits.Disk = diskEnforcement(next.Config, from)

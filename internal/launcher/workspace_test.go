@@ -148,7 +148,7 @@ func TestMountsAreEnteredOfThatProcessOnly(t *testing.T) {
 	sb := up(t, l, "late", spec.Config{})
 	init := sb.session.Init()
 	for name, change := range map[string]func(*process.ID){
-		"another start":     func(i *process.ID) { i.Start++ },
+		"another start":     func(i *process.ID) { i.Start += 2 },
 		"another namespace": func(i *process.ID) { i.Namespace = "pid:[1]" },
 		"nobody":            func(i *process.ID) { i.Pid = 1 << 22 },
 	} {

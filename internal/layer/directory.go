@@ -41,6 +41,8 @@ type level struct {
 	layer uint16
 	fd    int
 	marks
+	// hides: no layer below has a directory of the same path that shows in this one.
+	hides bool
 	// whiteout is the inode of one that was seen: overlayfs links one and the
 	// same to all names where it can.
 	whiteout uint64
@@ -181,7 +183,11 @@ func (s *Stack) add(d *directory, in *level, name string, x *xattrReader) (bool,
 	}
 	d.levels = append(d.levels, level{layer: in.layer, fd: fd, noUser: in.noUser})
 	l := &d.levels[len(d.levels)-1]
-	l.marks, err = s.marks(l, d.path, x)
+	if l.marks, err = s.marks(l, d.path, x); err != nil {
+		return false, err
+	}
+	err = s.settle(l, in, name, d.path)
+	l.hides = in.hides || l.Opaque
 	return l.Opaque, err
 }
 

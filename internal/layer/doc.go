@@ -16,6 +16,10 @@
 // Paths are resolved from descriptors, follow no link and leave neither the layer nor
 // the host's tree. Entries that vanish during a listing are left out.
 //
-// The package writes nothing. Layers with overlayfs features that the runtime's
-// overlays do not have (redirects, files without content) are an error.
+// A directory of the base that was renamed inside has its content in the base still.
+// [FindRenamed] finds such directories, and [MakeWhole] has the kernel copy the content to the
+// layer. Before that a directory is an error of Changes, [ErrRenamed]. MakeWhole and
+// [MakeOpaque] need the rights of root. All else writes nothing.
+//
+// Layers with files without content, which the runtime's overlays never have, are an error.
 package layer

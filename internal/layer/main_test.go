@@ -31,6 +31,8 @@ type overlay struct {
 	t                 testing.TB
 	dir, base, merged string
 	layers            int
+	// renames: directories of the layers below can be renamed.
+	renames bool
 }
 
 func newOverlay(t testing.TB) *overlay {
@@ -78,7 +80,8 @@ func (o *overlay) push() {
 	o.mkdir(upper)
 	o.mkdir(work)
 	o.layers++
-	options := "redirect_dir=nofollow,metacopy=off,index=off,lowerdir=" + lower + ",upperdir=" + upper + ",workdir=" + work
+	redirect := map[bool]string{false: "nofollow", true: "on"}[o.renames]
+	options := "redirect_dir=" + redirect + ",metacopy=off,index=off,lowerdir=" + lower + ",upperdir=" + upper + ",workdir=" + work
 	if err := unix.Mount("overlay", o.merged, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		o.t.Fatalf("mount %s: %v", options, err)
 	}

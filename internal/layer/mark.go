@@ -44,7 +44,7 @@ func EachMark(ctx context.Context, dir *os.File, yield func(path string, m Mark)
 			case failed != nil:
 			case ctx.Err() != nil:
 				failed = ctx.Err()
-			case !errors.Is(err, errDepth):
+			case !errors.Is(err, ErrTooDeep):
 				failed = err
 			}
 			return failed == nil
@@ -80,6 +80,10 @@ type marks struct {
 	Mark
 	// xwhiteouts: files in there can be whiteouts that are no devices, Linux 6.7.
 	xwhiteouts bool
+	// redirect is the place of the directory in the layers below, if a rename has moved it.
+	redirect string
+	// whole says that MakeWhole has marked the directory.
+	whole bool
 }
 
 func (r *xattrReader) marks(dir int) (marks, error) {
@@ -89,10 +93,11 @@ func (r *xattrReader) marks(dir int) (marks, error) {
 	}
 	var m marks
 	for _, attr := range names {
-		if attr == redirectXattr || attr == metacopyXattr {
+		switch attr {
+		case metacopyXattr:
 			return marks{}, foreignError{attr}
-		}
-		if attr != opaqueXattr && attr != originXattr {
+		case opaqueXattr, originXattr, redirectXattr, wholeXattr:
+		default:
 			continue
 		}
 		value, err := r.value(dir, "", attr)
@@ -104,6 +109,10 @@ func (r *xattrReader) marks(dir int) (marks, error) {
 			m.Opaque, m.xwhiteouts = string(value) == "y", string(value) == "x"
 		case originXattr:
 			m.Copied, m.Origin = value != nil, string(value)
+		case redirectXattr:
+			m.redirect = string(value)
+		case wholeXattr:
+			m.whole = value != nil
 		}
 	}
 	return m, nil

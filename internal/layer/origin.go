@@ -31,7 +31,7 @@ const (
 // layers have copies of that copy.
 func (w *walker) origin(child *directory) Origin {
 	lowest := &child.levels[len(child.levels)-1]
-	if !lowest.Copied {
+	if !lowest.Copied || lowest.Opaque { // an opaque one is the copy of a directory of another path
 		return OriginMade
 	}
 	h, ok := parseHandle(lowest.Origin)

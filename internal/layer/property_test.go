@@ -31,22 +31,28 @@ func TestChangesMakeTheBaseWhatTheOverlayShows(t *testing.T) {
 				o.push()
 				r.act(o.merged, 1+r.IntN(60))
 			}
-			s := o.stack()
-			changes := list(t, s, Options{})
-			copied := filepath.Join(o.dir, "copied")
-			sh(t, o.dir, "cp -a base copied")
-			for _, c := range changes {
-				transfer(t, s, c, copied)
-			}
-			for _, c := range slices.Backward(changes) { // what is made in a directory changes its time
-				stamp(t, c, copied)
-			}
-			compare(t, snapshot(t, copied), snapshot(t, o.merged))
-			listsAgree(t, o, s, changes)
-			if t.Failed() {
-				t.Logf("changes: %q", shorts(changes))
-			}
+			changesAreWhatShows(t, o)
 		})
+	}
+}
+
+// changesAreWhatShows holds that the base with the changes is what the overlay shows.
+func changesAreWhatShows(t *testing.T, o *overlay) {
+	t.Helper()
+	s := o.stack()
+	changes := list(t, s, Options{})
+	copied := filepath.Join(o.dir, "copied")
+	sh(t, o.dir, "cp -a base copied")
+	for _, c := range changes {
+		transfer(t, s, c, copied)
+	}
+	for _, c := range slices.Backward(changes) { // what is made in a directory changes its time
+		stamp(t, c, copied)
+	}
+	compare(t, snapshot(t, copied), snapshot(t, o.merged))
+	listsAgree(t, o, s, changes)
+	if t.Failed() {
+		t.Logf("changes: %q", shorts(changes))
 	}
 }
 

@@ -25,6 +25,11 @@ type Stack struct {
 	BaseIDs func(uid, gid uint32) (uint32, uint32, bool)
 	// Stamps are of the paths that applies of these layers have written to the base.
 	Stamps map[string]Stamp
+
+	// renamed, if it is set, is called with each renamed directory.
+	renamed func(r Renamed)
+	// back, if it is set, is called with each directory that was renamed back to its first place. ctime is in nanoseconds.
+	back func(path string, ctime int64)
 }
 
 // Layer is the writes to one overlay.
@@ -175,6 +180,10 @@ func (s *Stack) find(path string) (int, error) {
 	for part := range strings.SplitSeq(parent, "/") {
 		if part == "" {
 			break
+		}
+		if len(d.levels) == 0 { // no layer has the directory, or has it any more
+			d.close()
+			return -1, unix.ENOENT
 		}
 		child, err := s.enter(d, d.maybe(part), &x)
 		d.close()

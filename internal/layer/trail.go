@@ -7,7 +7,7 @@ import (
 // push goes into a directory, which it reads.
 func (w *walker) push(d *directory) {
 	if d.depth > maxDepth || len(d.path) > maxPath {
-		w.fail(d.path, "read", errDepth)
+		w.fail(d.path, "read", ErrTooDeep)
 		d.close()
 		return
 	}

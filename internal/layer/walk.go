@@ -23,7 +23,8 @@ const (
 	maxPath  = 8 * unix.PathMax
 )
 
-var errDepth = fmt.Errorf("lies more than %d directories deep, or its path has more than %d bytes: its content is not listed", maxDepth, maxPath)
+// ErrTooDeep is about a directory that is not listed.
+var ErrTooDeep = fmt.Errorf("lies more than %d directories deep, or its path has more than %d bytes: its content is not listed", maxDepth, maxPath)
 
 // walker goes through a stack, depth first.
 type walker struct {
@@ -350,10 +351,19 @@ func (w *walker) tellOf(c spec.Change) {
 
 // fail yields an error about a path.
 func (w *walker) fail(path, op string, err error) {
-	if !w.stopped && !w.yield(spec.Change{Path: path}, &os.PathError{Op: op, Path: cmp.Or(path, "."), Err: err}) {
+	if !w.stopped && !w.yield(spec.Change{Path: path}, &os.PathError{Op: op, Path: shortened(cmp.Or(path, ".")), Err: err}) {
 		w.stopped = true
 	}
 	if errors.Is(err, errEndless) {
 		w.stopped = true
 	}
+}
+
+// shortened is a path for an error that a person reads.
+func shortened(path string) string {
+	const shown = 200
+	if len(path) <= unix.PathMax {
+		return path
+	}
+	return strings.ToValidUTF8(path[:shown], "") + "…"
 }

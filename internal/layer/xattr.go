@@ -19,6 +19,9 @@ const (
 	redirectXattr     = overlayPrefix + "redirect"
 	metacopyXattr     = overlayPrefix + "metacopy"
 	originXattr       = overlayPrefix + "origin"
+	// wholeXattr is the runtime's own. The kernel hides all attributes with this prefix from
+	// processes inside, and never copies them to another layer.
+	wholeXattr = overlayPrefix + "sandbox-runtime.whole"
 )
 
 // foreignError tells of a layer that was not written by an overlay of ours.
@@ -85,7 +88,7 @@ func (r *xattrReader) ofLayer(s *Stack, dir int, name string) (map[string][]byte
 		return nil, err
 	}
 	for _, attr := range names {
-		if attr == redirectXattr || attr == metacopyXattr {
+		if attr == redirectXattr && name != "" || attr == metacopyXattr { // the marks of a directory have its redirect
 			return nil, foreignError{attr}
 		}
 	}

@@ -17,7 +17,16 @@ type Thread struct {
 // thread and to children that are started from it, and to no other thread or process. They
 // are gone with these: the host never has a mount of a sandbox that it could keep. The
 // caller must stop the thread.
-func Start() (*Thread, error) { return startThread(UnshareMounts) }
+//
+// The working directory of the thread is "/", since the one of the process may have been removed.
+func Start() (*Thread, error) {
+	return startThread(func() error {
+		if err := UnshareMounts(); err != nil {
+			return err
+		}
+		return unix.Chdir("/") // unshare(2) of the mounts has given the thread a working directory of its own
+	})
+}
 
 // startThread returns a thread that begins with enter. It must be stopped.
 func startThread(enter func() error) (*Thread, error) {

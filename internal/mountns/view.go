@@ -62,7 +62,7 @@ func namespaceOf(init process.ID, kind string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s namespace of the sandbox: %w", kind, errors.Join(launch.ErrNotRunning, err))
 	}
-	if now, err := process.Of(init.Pid); err != nil || now != init {
+	if now, err := process.Of(init.Pid); err != nil || !now.Is(init) {
 		f.Close()
 		return nil, fmt.Errorf("%s namespace of the sandbox: %w", kind, errors.Join(launch.ErrNotRunning, err))
 	}

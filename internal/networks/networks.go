@@ -140,7 +140,7 @@ func (n Networks) Attach(ctx context.Context, namespace func() (*os.File, error)
 }
 
 // onlyIPv4 is the note of a sandbox without IPv6.
-const onlyIPv4 = "--network full reaches only IPv4 addresses: this kernel forwards no IPv6 for single devices (needs Linux 6.17)"
+const onlyIPv4 = "--network full reaches only IPv4 addresses: this host forwards no IPv6 for single devices (needs Linux 6.17, net.ipv6.conf.default.disable_ipv6=0 and an MTU of at least 1280)"
 
 // Connected is the record with the present addresses of the sandbox. Without addresses the sandbox
 // is disconnected.

@@ -3,10 +3,15 @@ package networks
 import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/gateway"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/publisher"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/resolver"
 )
 
-// init does not return in the two processes of the proxied network. They are started from this program.
+// init does not return in the processes of networks: the resolver, the one that serves published ports,
+// and the two of the proxied network. They are started from this program.
 func init() {
+	resolver.TakeOver()
+	publisher.TakeOver()
 	egress.TakeOver()
 	gateway.TakeOver()
 }

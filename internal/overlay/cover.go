@@ -35,6 +35,22 @@ type cover struct {
 // isRoot says that the place is the root of the sandbox's processes, which no mount can cover.
 func (c *cover) isRoot() bool { return c.Path == "/" }
 
+// renames says whether directories of the place may be renamed: [rootfs.Overlay]. places are all of the sandbox.
+func (c *cover) renames(places []record.Place) bool {
+	for rel := range c.children {
+		if strings.Contains(rel, "/") {
+			return false
+		}
+	}
+	for _, p := range places {
+		rel, below := strings.CutPrefix(p.Path, strings.TrimSuffix(c.Path, "/")+"/")
+		if below && strings.Contains(rel, "/") {
+			return false
+		}
+	}
+	return true
+}
+
 // covers are the places of a sandbox. The caller must close them.
 type covers []*cover
 

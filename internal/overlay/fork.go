@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"maps"
@@ -17,7 +18,7 @@ import (
 // Fork has a sandbox that was just made begin with the files of a snapshot. It returns the
 // record with the layers of the snapshot. It refuses a snapshot that was replaced since s was read:
 // other files have another level of sensitivity.
-func (v *Files) Fork(name string, s Snapshot) (record.Record, error) {
+func (v *Files) Fork(ctx context.Context, name string, s Snapshot) (record.Record, error) {
 	r := v.Current()
 	r.Trees = slices.Clone(r.Trees)
 	for _, t := range s.Trees { // the writes are as old as the snapshot's trees
@@ -66,7 +67,7 @@ func (v *Files) Fork(name string, s Snapshot) (record.Record, error) {
 		}
 	}
 	defer f.covers.close()
-	if err := f.begin(); err != nil {
+	if err := f.begin(ctx, s.Renamed); err != nil {
 		return r, fmt.Errorf("begin with snapshot %s: %w", name, err)
 	}
 	for path, n := range f.record.Switch.Layers {
@@ -76,8 +77,9 @@ func (v *Files) Fork(name string, s Snapshot) (record.Record, error) {
 	return f.record, nil
 }
 
-// begin puts the layers in place, of a sandbox in which nothing runs yet.
-func (s *switching) begin() error {
+// begin puts the layers in place, of a sandbox in which nothing runs yet. renamed says that the layers of the
+// snapshot have renamed directories.
+func (s *switching) begin(ctx context.Context, renamed bool) error {
 	if err := s.numberFrom(len(s.record.Trees)); err != nil {
 		return err
 	}
@@ -99,6 +101,11 @@ func (s *switching) begin() error {
 	}
 	if err := s.stack(); err != nil {
 		return err
+	}
+	if renamed {
+		if err := s.wholeForFork(ctx); err != nil {
+			return err
+		}
 	}
 	return s.thread.Do(s.covers.put)
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,6 +18,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -31,7 +34,11 @@ type conflictError struct{ paths []string }
 
 func (e *conflictError) Error() string {
 	const most = 5
-	text := strings.Join(e.paths[:min(most, len(e.paths))], ", ")
+	var names []string
+	for _, name := range e.paths[:min(most, len(e.paths))] {
+		names = append(names, streams.Visible(name))
+	}
+	text := strings.Join(names, ", ")
 	if more := len(e.paths) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
@@ -81,49 +88,90 @@ func (t target) close() {
 }
 
 // Settle has a transaction join, if its command has succeeded, or vanish. Nil is that of a
-// command without a transaction.
-func (t *Transaction) Settle(ctx context.Context, r *spec.Result) error {
+// command without a transaction. alone calls its function while no other process changes the
+// sandbox.
+func (t *Transaction) Settle(ctx context.Context, r *spec.Result, alone func(func() error) error) error {
 	if t == nil {
 		return nil
 	}
-	v := t.files
+	var whole error
+	if r.OK() {
+		whole = t.makeWhole(ctx)
+	}
 	t.leave()
 	if !r.OK() {
 		r.Reason += "; the transaction has dropped all that it wrote"
 		return t.Drop()
 	}
-	inPart := false
-	err := inTurn(ctx, t.store, func() error {
-		if !v.Up() || !v.Present() {
-			return v.Why(ctx, &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
-		}
-		w := &work{keeper: v.keeper, record: v.Current(), store: t.store, number: t.number, dir: t.dir, Journal: t.Journal}
-		if err := v.keeper.resumeIn(ctx, w.record, t.store); err != nil {
-			return err
-		}
-		if err := w.join(ctx); err != nil {
-			inPart = w.inPart
-			return err
-		}
-		r.Notes = append(r.Notes, w.notes...)
-		if err := v.keeper.trimUndo(t.store); err != nil {
-			r.Notes = append(r.Notes, "the oldest transaction could not be removed: "+err.Error())
-		}
-		return nil
-	})
+	w := &work{keeper: t.files.keeper, store: t.store, number: t.number, dir: t.dir, Journal: t.Journal}
+	err := whole
+	if err == nil {
+		err = inPatience(func() error { return alone(func() error { return t.settle(ctx, w) }) })
+	}
+	r.Notes = append(r.Notes, w.notes...)
 	if err != nil {
 		r.Status = spec.StatusError
 		r.Reason = fmt.Sprintf("the command succeeded, but nothing that it wrote has joined the sandbox's files: %v", err)
 	}
-	if inPart {
-		r.Reason = fmt.Sprintf("the command succeeded, but perhaps only a part of what it wrote has joined the sandbox's files; the next transaction or undo first adds the rest, or takes this part back: %v", err)
+	if w.inPart {
+		r.Reason = fmt.Sprintf("the command succeeded, but perhaps only a part of what it wrote has joined the sandbox's files; all processes of the sandbox stand still until its next command, which first adds the rest, or takes this part back: %v", err)
 	}
-	if err != nil && !inPart {
+	if err != nil && !w.inPart {
 		return t.Drop()
 	}
 	t.dir.Close()
 	t.dir = nil // it stays, to be undone or taken back
 	return t.Drop()
+}
+
+// joinPatience is how long a transaction waits for its turn to join: other transactions can join
+// before.
+const joinPatience = 10 * time.Minute
+
+// inPatience calls f again while another process holds the sandbox.
+func inPatience(f func() error) error {
+	for end := time.Now().Add(joinPatience); ; {
+		err := f()
+		if !errors.Is(err, statedir.ErrHeld) || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// settle is the join of a transaction. The caller must hold the sandbox.
+func (t *Transaction) settle(ctx context.Context, w *work) error {
+	v := t.files
+	return inTurn(ctx, t.store, func() error {
+		if !v.Up() || !v.Present() {
+			return v.Why(ctx, &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
+		}
+		note, err := v.still(func() (ended bool, err error) {
+			w.record = v.Current()
+			if err = v.keeper.resumeIn(ctx, w.record, t.store); err == nil {
+				err = w.join(ctx)
+			}
+			return !w.inPart, err
+		})
+		if note != nil {
+			w.tell(note)
+		}
+		if err != nil {
+			return err
+		}
+		if err := v.keeper.trimUndo(t.store); err != nil {
+			w.notes = append(w.notes, "the oldest transaction could not be removed: "+err.Error())
+		}
+		return nil
+	})
+}
+
+// tell adds a note of [Files.still].
+func (w *work) tell(note error) {
+	text := note.Error()
+	if errors.Is(note, errNoFreezer) {
+		text += ": other processes of the sandbox ran while the writes of the transaction joined, and may have seen a part of them"
+	}
+	w.notes = append(w.notes, text)
 }
 
 // join applies the layers to the sandbox's files, all of them or none.
@@ -222,16 +270,17 @@ func (w *work) save(s *step) (times map[string]int64, err error) {
 		return nil, err
 	}
 	defer undo.Close()
-	// With the ids that the sandbox sees, which are those of the store.
-	plan, err := planOf(s.layer, s.target.shown, apply.Options{Setuid: true, Devices: true, Overwrite: true})
-	if err != nil {
-		return nil, err
+	plan := s.plan
+	if s.target.shown != s.target.dir { // with the ids that the sandbox sees, which are those of the store
+		if plan, err = planOf(s.layer, s.target.shown, apply.Options{Setuid: true, Devices: true, Overwrite: true}); err != nil {
+			return nil, err
+		}
 	}
 	return plan.Save(undo)
 }
 
-// carryOut does the steps. Each is durable before it is counted. If one fails, the others
-// stay done, and the next process goes on.
+// carryOut does the steps. Each is complete before it is counted, in a writable bind also durable.
+// If one fails, the others stay done, and the next process goes on.
 func (w *work) carryOut(ctx context.Context, steps []*step) error {
 	for _, s := range steps {
 		report, err := s.plan.Commit(context.WithoutCancel(ctx))

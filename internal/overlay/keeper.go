@@ -114,11 +114,15 @@ func (k *Keeper) eraseIn(store *os.File, name string) error {
 }
 
 // DiscardIn moves an entry of a store into the store's trash, and empties the trash in
-// the background. The next call goes on with a trash that a closed launcher has left.
+// the background. The next call goes on with a trash that a closed launcher has left. In a store that takes no more
+// writes the entry stays until the sandbox is removed: commands can still read the sandbox's files.
 func (k *Keeper) DiscardIn(store *os.File, name string) error {
 	trash, err := makeDir(store, "trash")
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return k.eraseIn(store, name)
+	}
+	if errors.Is(err, unix.EROFS) {
+		return nil
 	}
 	if err != nil {
 		return err
@@ -131,7 +135,7 @@ func (k *Keeper) DiscardIn(store *os.File, name string) error {
 	}
 	if err != nil {
 		trash.Close()
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EROFS) {
 			return nil
 		}
 		return fmt.Errorf("discard %s of the store: %w", name, err)
@@ -141,6 +145,28 @@ func (k *Keeper) DiscardIn(store *os.File, name string) error {
 		_ = erase.Contents(ctx, trash) // the next call goes on
 	})
 	return nil
+}
+
+// relieve empties the trash of a store that is more than half full, in files or in bytes. Else many
+// short-lived launchers could fill the store with their trash.
+func relieve(ctx context.Context, store *os.File) error {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(store.Fd()), &st); err != nil {
+		return fmt.Errorf("statfs the store: %w", err)
+	}
+	if st.Bfree >= st.Blocks/2 && st.Ffree >= st.Files/2 {
+		return nil
+	}
+	trash, err := rootfs.OpenDir(store, "trash")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer trash.Close()
+	_ = erase.Contents(ctx, trash) // the next call goes on
+	return ctx.Err()
 }
 
 // forgetApplied removes the stamps of discarded layers, for trees that keep their age.

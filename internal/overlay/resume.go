@@ -7,8 +7,11 @@ import (
 	"os"
 	"strconv"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	disk "github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
 // Resume finishes or takes back the transactions whose owners have ended.
@@ -22,22 +25,27 @@ func (v *Files) Resume(ctx context.Context) error {
 		return err
 	}
 	defer store.Close()
-	if _, err := os.Lstat(StorePath(store, "tx")); errors.Is(err, os.ErrNotExist) {
+	if neverTransacted(store) {
 		return nil
 	}
 	return inTurn(ctx, store, func() error { return v.keeper.resumeIn(ctx, r, store) })
 }
 
-// resumeIn is resume for a caller that holds the lock of the store's transactions.
+// resumeIn is resume for a caller that holds the lock of the store's transactions. In a store that takes no more writes
+// nothing can be finished, and the sandbox's files cannot be trusted. resumeIn leaves the transactions there: an error
+// would keep the user from copying files out.
 func (k *Keeper) resumeIn(ctx context.Context, r record.Record, store *os.File) error {
 	err := eachTransaction(store, func(number int, dir *os.File, j Journal) error {
 		w := &work{keeper: k, record: r, store: store, number: number, dir: dir, Journal: j}
 		return w.resume(ctx)
 	})
-	if err != nil {
-		return fmt.Errorf("transaction that a process has left half done: %w", err)
+	switch {
+	case err == nil:
+		return k.discardDrafts(store)
+	case errors.Is(disk.TakesWrites(store), unix.EROFS):
+		return nil
 	}
-	return k.discardDrafts(store)
+	return fmt.Errorf("transaction that a process has left half done: %w", err)
 }
 
 // discardDrafts removes the transactions that have come to no number.

@@ -38,6 +38,8 @@ type Snapshot struct {
 	Trees []record.Tree `json:"trees,omitempty"`
 	// Use is the name of the snapshot's use of the image that is below a layer. Empty: no image is.
 	Use string `json:"use,omitempty"`
+	// Renamed says that the sandbox has stopped with renamed directories in its layers, which are not opaque.
+	Renamed bool `json:"renamed,omitempty"`
 }
 
 // ImageTree is the tree that is the root of an image, nil if there is none.
@@ -56,7 +58,7 @@ func (l *Keeper) DraftSnapshot(r record.Record) (err error) {
 		return err
 	}
 	defer all.Close()
-	s := Snapshot{Version: 1, UID: r.UID, Created: time.Now().UTC(), Config: r.Config, Places: map[string][]record.LayerRef{}, Trees: r.Trees}
+	s := Snapshot{Version: 1, UID: r.UID, Created: time.Now().UTC(), Config: r.Config, Places: map[string][]record.LayerRef{}, Trees: r.Trees, Renamed: r.Switch.Renamed}
 	draft := l.DraftOf(r)
 	if err := os.Mkdir(draft, 0o700); err != nil {
 		return err

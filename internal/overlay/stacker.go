@@ -70,6 +70,7 @@ func (k *stacker) stack(dir *os.File, c *cover) error {
 	if o.Lower, err = k.lower(c); err != nil {
 		return err
 	}
+	o.Renames = c.renames(k.record.Places())
 	if c.mount, err = o.Mount(); errors.Is(err, errors.ErrUnsupported) {
 		err = fmt.Errorf("%w: %w", launch.ErrUnavailable, err)
 	}
@@ -114,36 +115,43 @@ func (k *stacker) lower(c *cover) (all []*os.File, err error) {
 	if c.Tree == nil {
 		return all, nil
 	}
-	if c.Tree.Image != "" {
-		below, err := k.imageBelow(c.Tree.Image)
-		return append(all, below...), err
+	lowest, err := k.lowest(*c.Tree)
+	return append(all, lowest...), err
+}
+
+// lowest are the layers of a tree that are not writable: the mount points that it lacks, and its files.
+func (k *stacker) lowest(t record.Tree) (all []*os.File, err error) {
+	r := k.record
+	at := slices.IndexFunc(r.Trees, func(o record.Tree) bool { return o.Path == t.Path })
+	points, err := rootfs.OpenPoints(k.store, rootfs.Tree{Layer: at, Image: t.Image != ""})
+	if err != nil {
+		return nil, err
 	}
-	r, t := k.record, c.Tree
-	base, err := rootfs.OpenLower(r.TreeConfig(k.roots), rootfs.Tree{
-		Path: t.Path, UID: t.UID, GID: t.GID, OnDisk: t.OnDisk, Device: t.Device, Inode: t.Inode,
-	}, r.UIDMappings, r.GIDMappings)
+	if points != nil {
+		all = append(all, points)
+	}
+	var files *os.File
+	if t.Image != "" {
+		files, err = k.openImage(t.Image)
+	} else {
+		files, err = rootfs.OpenLower(r.TreeConfig(k.roots), rootfs.Tree{
+			Path: t.Path, UID: t.UID, GID: t.GID, OnDisk: t.OnDisk, Device: t.Device, Inode: t.Inode,
+		}, r.UIDMappings, r.GIDMappings)
+	}
 	if err != nil {
 		return all, err
 	}
-	return append(all, base), nil
+	return append(all, files), nil
 }
 
-// imageBelow opens an image with the mount points that it lacks.
-func (k *stacker) imageBelow(id string) ([]*os.File, error) {
+// openImage opens an image as a lower layer.
+func (k *stacker) openImage(id string) (*os.File, error) {
 	tree, err := k.image(k.record, id)
 	if err != nil {
 		return nil, err
 	}
 	defer tree.Close()
-	layer, err := rootfs.OpenImage(tree, k.record.UIDMappings, k.record.GIDMappings)
-	if err != nil {
-		return nil, err
-	}
-	points, err := rootfs.OpenImagePoints(k.store)
-	if points == nil {
-		return []*os.File{layer}, err
-	}
-	return []*os.File{points, layer}, nil
+	return rootfs.OpenImage(tree, k.record.UIDMappings, k.record.GIDMappings)
 }
 
 // frozen opens a layer of another image.

@@ -60,7 +60,7 @@ func (v *Files) switchLayers(ctx context.Context, bare bool, snapshot string, wh
 		if err := v.Keep(s.record); err != nil {
 			return err
 		}
-		if err := s.carryOut(next); err != nil {
+		if err := s.carryOut(ctx, next); err != nil {
 			return errors.Join(err, v.TakeBackSwitch())
 		}
 		return s.end()
@@ -143,7 +143,7 @@ func (s *switching) nameSnapshot(name string) error {
 }
 
 // carryOut does all that can fail before anything is another.
-func (s *switching) carryOut(next func(*record.Record, record.Place, int)) (err error) {
+func (s *switching) carryOut(ctx context.Context, next func(*record.Record, record.Place, int)) (err error) {
 	v := s.files
 	if err := s.pause(); err != nil {
 		return err
@@ -152,6 +152,14 @@ func (s *switching) carryOut(next func(*record.Record, record.Place, int)) (err 
 		return err
 	}
 	defer s.thread.Stop()
+	var frozen renamings
+	if s.record.Switch.Snapshot != "" {
+		frozen, err = s.wholeForSwitch(ctx)
+		defer frozen.close()
+		if err != nil {
+			return err
+		}
+	}
 	if err := s.stack(); err != nil {
 		return err
 	}
@@ -171,6 +179,7 @@ func (s *switching) carryOut(next func(*record.Record, record.Place, int)) (err 
 		}
 	}
 	changed := s.record.Clone()
+	changed.Version = record.FormatVersion // an older one had other mounts
 	done := *changed.Switch
 	done.Done = true
 	changed.Switch = &done
@@ -183,7 +192,11 @@ func (s *switching) carryOut(next func(*record.Record, record.Place, int)) (err 
 		return err
 	}
 	s.record = changed
-	return s.thread.Do(s.covers.put)
+	if err := s.thread.Do(s.covers.put); err != nil {
+		return err
+	}
+	frozen.untieFrozen(ctx)
+	return nil
 }
 
 // stack makes the new overlays.
@@ -263,11 +276,7 @@ func (s *switching) pause() error {
 	if s.record.Switch.Paused {
 		return nil
 	}
-	c, err := s.files.Container()
-	if err != nil {
-		return err
-	}
-	return s.files.lift.Without(c.Pause)
+	return s.files.freeze()
 }
 
 func (v *Files) letGoOn() error {

@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -112,7 +113,16 @@ func (s *switching) finish() error {
 	if err != nil {
 		return err
 	}
-	return s.thread.Do(s.covers.put)
+	if err := s.thread.Do(s.covers.put); err != nil {
+		return err
+	}
+	// The new layers are empty. After an error the switch is done all the same, and untieFrozen tells the effect.
+	frozen, err := openOwn(s.record, s.store)
+	defer frozen.close()
+	if err == nil {
+		frozen.untieFrozen(context.Background())
+	}
+	return nil
 }
 
 // mountedInPairs unmounts a new layer at one of two places that show the same, if the

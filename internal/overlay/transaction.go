@@ -55,6 +55,9 @@ func (v *Files) Begin(ctx context.Context, r record.Record) (_ *Transaction, err
 	if t.store, err = record.OpenStore(r.Init); err != nil {
 		return nil, record.NotFound(v.ID, err)
 	}
+	if err := relieve(ctx, t.store); err != nil {
+		return nil, err
+	}
 	if err := t.claim(); err != nil {
 		return nil, err
 	}

@@ -19,7 +19,8 @@ import (
 )
 
 // Undo takes back the last n transactions that joined, the newest first. If others have
-// changed the same paths since, that is a conflict: that transaction and older ones stay.
+// changed the same paths since, that is a conflict: that transaction and older ones stay. All
+// processes of the sandbox stand still meanwhile. The caller must hold the sandbox.
 //
 // Errors: *[launch.ConfigError] if there are fewer transactions, and those of Pause.
 func (v *Files) Undo(ctx context.Context, n int) error {
@@ -33,23 +34,36 @@ func (v *Files) Undo(ctx context.Context, n int) error {
 	}
 	defer store.Close()
 	return inTurn(ctx, store, func() error {
-		if err := v.keeper.resumeIn(ctx, r, store); err != nil {
-			return err
+		note, err := v.still(func() (ended bool, err error) {
+			err = v.undoLast(ctx, r, store, n)
+			half, unread := PartialIn(store)
+			return len(half) == 0 && unread == nil, errors.Join(err, unread)
+		})
+		if err == nil && !errors.Is(note, errNoFreezer) {
+			err = note
 		}
-		all, err := joinedIn(store)
-		if err != nil {
-			return err
-		}
-		if len(all) < n {
-			return &launch.ConfigError{Reason: fmt.Sprintf("undo %d: sandbox %s has %d transactions that can be undone (exec --transaction makes them)", n, v.ID, len(all))}
-		}
-		for i, number := range slices.Backward(all[len(all)-n:]) {
-			if err := v.undoOne(ctx, r, store, number); err != nil {
-				return undoError(number, n-1-i, err)
-			}
-		}
-		return nil
+		return err
 	})
+}
+
+// undoLast takes back the last n transactions.
+func (v *Files) undoLast(ctx context.Context, r record.Record, store *os.File, n int) error {
+	if err := v.keeper.resumeIn(ctx, r, store); err != nil {
+		return err
+	}
+	all, err := joinedIn(store)
+	if err != nil {
+		return err
+	}
+	if len(all) < n {
+		return &launch.ConfigError{Reason: fmt.Sprintf("undo %d: sandbox %s has %d transactions that can be undone (exec --transaction makes them)", n, v.ID, len(all))}
+	}
+	for i, number := range slices.Backward(all[len(all)-n:]) {
+		if err := v.undoOne(ctx, r, store, number); err != nil {
+			return undoError(number, n-1-i, err)
+		}
+	}
+	return nil
 }
 
 // undoError is the error of a transaction that was not taken back, after newer ones that were.

@@ -22,7 +22,8 @@ import (
 // or in another pid namespace.
 type ID struct {
 	Pid int `json:"pid"`
-	// Start is field 22 of /proc/PID/stat: clock ticks since the host is up.
+	// Start is field 22 of /proc/PID/stat, without the offset of the reader's time namespace: clock ticks since
+	// the host is up.
 	Start uint64 `json:"start"`
 	// Namespace is the pid namespace in which Pid is the number.
 	Namespace string `json:"pid_namespace"`
@@ -39,7 +40,7 @@ func Of(pid int) (ID, error) {
 	return ID{Pid: pid, Start: start, Namespace: namespace}, err
 }
 
-// Started reads when a process was started.
+// Started reads when a process was started, as [ID] has it.
 func Started(pid int) (uint64, error) {
 	fields, err := StatOf(pid)
 	if err != nil {
@@ -48,12 +49,35 @@ func Started(pid int) (uint64, error) {
 	return startOf(fields)
 }
 
-func startOf(fields []string) (uint64, error) { return strconv.ParseUint(fields[22-3], 10, 64) }
+func startOf(fields []string) (uint64, error) {
+	start, err := strconv.ParseInt(fields[22-3], 10, 64)
+	if err != nil {
+		return 0, err
+	}
+	offset, err := bootOffset()
+	return uint64(start - int64(offset/tick)), err
+}
 
 // StatOf has the fields of /proc/PID/stat of a process that has not ended, from field 3 on
-// (proc_pid_stat(5)).
+// (proc_pid_stat(5)). The state, field 3, is that of the main thread. The main thread can have ended
+// while other threads of the process run.
 func StatOf(pid int) ([]string, error) {
-	path := "/proc/" + strconv.Itoa(pid) + "/stat"
+	fields, err := readStat("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err == nil && mainThreadEnded(fields) && !hasOtherThreads(fields) {
+		err = fs.ErrNotExist
+	}
+	return fields, err
+}
+
+// mainThreadEnded says that a thread has ended and still has its number: zombie or dead.
+func mainThreadEnded(fields []string) bool { return fields[0] == "Z" || fields[0] == "X" }
+
+// hasOtherThreads says that a process has more threads than its main thread. The main thread counts until
+// its process is reaped; the others count until they end (field 20).
+func hasOtherThreads(fields []string) bool { return fields[20-3] != "0" && fields[20-3] != "1" }
+
+// readStat has the fields of a stat file of procfs, from field 3 on.
+func readStat(path string) ([]string, error) {
 	stat, err := readProc(path)
 	if err != nil {
 		if errors.Is(err, unix.ESRCH) {
@@ -62,10 +86,16 @@ func StatOf(pid int) ([]string, error) {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
 	}
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
+	if len(fields) < 20 {
 		return nil, fs.ErrNotExist
 	}
 	return fields, nil
+}
+
+// IsStopped says that a signal or a tracer has stopped the process. It is false where that cannot be told.
+func IsStopped(pid int) bool {
+	fields, err := StatOf(pid)
+	return err == nil && (fields[0] == "T" || fields[0] == "t")
 }
 
 // readProc reads a short file of procfs. os.ReadFile makes three times as many system calls.
@@ -82,11 +112,11 @@ func readProc(path string) ([]byte, error) {
 
 // Lives is true where that can't be told: in another pid namespace.
 func (i ID) Lives() bool {
-	if !i.isHere() {
+	if !i.IsHere() {
 		return true
 	}
 	start, err := cachedStart(i.Pid)
-	return err == nil && start == i.Start || err != nil && !errors.Is(err, fs.ErrNotExist)
+	return err == nil && IsSameStart(start, i.Start) || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
 // cachedStart is Started, and remembers the answer for this process itself.
@@ -114,16 +144,39 @@ const exiting = 0x4
 // Ends is true for a process that has ended, or is about to: whose sockets may be
 // closed already. It is true where that can't be told, too.
 func (i ID) Ends() bool {
-	if !i.isHere() {
+	if !i.IsHere() {
 		return true
 	}
 	fields, err := StatOf(i.Pid)
 	if err != nil {
 		return true
 	}
-	start, startErr := startOf(fields)
+	start, err := startOf(fields)
+	return err != nil || !IsSameStart(start, i.Start) || isExiting(fields) && !i.otherThreadGoesOn(fields)
+}
+
+// isExiting is true where the flags of a thread cannot be told, too.
+func isExiting(fields []string) bool {
 	flags, err := strconv.ParseUint(fields[9-3], 10, 32)
-	return startErr != nil || start != i.Start || err != nil || flags&exiting != 0
+	return err != nil || flags&exiting != 0
+}
+
+// otherThreadGoesOn says that a thread of a process does not exit, although its main thread does. The
+// fields are those of the main thread.
+func (i ID) otherThreadGoesOn(fields []string) bool {
+	if !hasOtherThreads(fields) {
+		return false
+	}
+	_, found := findThread(i.Pid, func(dir string) bool {
+		fields, err := readStat(dir + "/stat")
+		return err == nil && !isExiting(fields)
+	})
+	return found
+}
+
+// Is says that both are one process.
+func (i ID) Is(other ID) bool {
+	return i.Pid == other.Pid && i.Namespace == other.Namespace && IsSameStart(i.Start, other.Start)
 }
 
 // String is the form that [Parse] reads.
@@ -170,7 +223,7 @@ type Killed struct {
 
 // Kill kills the process. The caller must close k.
 func (i ID) Kill() (k Killed, err error) {
-	if !i.isHere() || i.Pid <= 1 {
+	if !i.IsHere() || i.Pid <= 1 {
 		return k, fmt.Errorf("process %d cannot be told from others here", i.Pid)
 	}
 	pidfd, err := i.Open()
@@ -224,8 +277,8 @@ func AwaitExit(pidfd int, patience time.Duration) (ended bool, err error) {
 	}
 }
 
-// isHere says that the number of the process means something in this pid namespace.
-func (i ID) isHere() bool {
+// IsHere says that the number of the process means something in this pid namespace.
+func (i ID) IsHere() bool {
 	here, err := ownNamespace()
 	return err == nil && here == i.Namespace
 }

@@ -128,8 +128,17 @@ type Switch struct {
 	// until then: before Done the sandbox may still write to those layers.
 	Snapshot string `json:"snapshot,omitempty"`
 	Draft    string `json:"draft,omitempty"`
+	// Renamed says that the snapshot's layers have renamed directories that are not opaque.
+	Renamed bool `json:"renamed,omitempty"`
 	// Old are layers that are not needed once the switch is Done.
 	Old []int `json:"old,omitempty"`
+}
+
+// A Join is intent: a transaction joins the sandbox's files, or is undone. All processes of the
+// sandbox stand still until the end of that, also if the process that does it is killed.
+type Join struct {
+	// Paused says that the sandbox was paused before.
+	Paused bool `json:"paused,omitempty"`
 }
 
 // Own are the directories of a place in the sandbox's store, the uppermost first.
@@ -184,9 +193,17 @@ func (r *Record) WithoutUpper(p Place) {
 	r.ChangeLayers(p.Path, func(own []int) []int { return slices.Clone(own[1:]) })
 }
 
-// HalfDone says that the sandbox's mounts or its network are being changed, or that a process was
+// HalfDone says that the sandbox's files, mounts or network are being changed, or that a process was
 // killed while it changed them.
-func (r Record) HalfDone() bool { return r.Switch != nil || r.Attaching != nil || r.Rewiring }
+func (r Record) HalfDone() bool {
+	return r.Switch != nil || r.Join != nil || r.Attaching != nil || r.Rewiring
+}
+
+// StandsStill says that the runtime itself has frozen the processes, or is about to: no user has
+// paused the sandbox.
+func (r Record) StandsStill() bool {
+	return r.Switch != nil && !r.Switch.Paused || r.Join != nil && !r.Join.Paused
+}
 
 // OpenBelow mounts the image of a snapshot's layer: with this sandbox's ids and
 // read-only, or for owners with those that are in it.

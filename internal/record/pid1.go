@@ -100,7 +100,8 @@ func openNamespace(init process.ID, kind string) (*os.File, error) {
 	return f, nil
 }
 
-// WritableBinds are the places of writable binds from the host.
+// WritableBinds are the places of writable binds from the host. Writes to an overlay go to a layer,
+// also where the overlay is the workspace.
 func WritableBinds(c spec.Config) (targets []string) {
 	if c.Workspace != "" && !slices.Contains(c.Overlays, c.Workspace) {
 		targets = append(targets, spec.WorkspacePath)

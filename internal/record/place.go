@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strings"
 
@@ -13,7 +14,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A Place is a directory in which a sandbox's files can be changed, except /tmp and /var/tmp. One of
+// A Place is a directory in which a sandbox's files can be changed, except /tmp, /var/tmp and /run. One of
 // Tree, Area, Host and Same says where its files are.
 type Place struct {
 	// Path is inside, and for a tree on the host as well.
@@ -41,6 +42,9 @@ func (r Record) Places() []Place {
 	for i := range r.Trees {
 		add(Place{Path: r.Trees[i].Path, Tree: &r.Trees[i]})
 	}
+	for _, p := range r.aliases() {
+		add(p)
+	}
 	for _, b := range r.Config.Binds {
 		if info, err := os.Stat(b.Source); b.Writable && err == nil && info.IsDir() {
 			add(Place{Path: b.Target, Host: b.Source})
@@ -60,6 +64,21 @@ func (r Record) Places() []Place {
 	slices.SortStableFunc(all, func(a, b Place) int {
 		return cmp.Or(cmp.Compare(strings.Count(a.Path, "/"), strings.Count(b.Path, "/")), cmp.Compare(a.Path, b.Path))
 	})
+	return all
+}
+
+// aliases are the second places of trees, and of the trees that are mounted below these.
+func (r Record) aliases() (all []Place) {
+	for _, tree := range r.Trees {
+		if tree.Alias == "" {
+			continue
+		}
+		for _, t := range r.Trees {
+			if rel, below := strings.CutPrefix(t.Path+"/", tree.Path+"/"); below {
+				all = append(all, Place{Path: path.Join(tree.Alias, rel), Same: t.Path})
+			}
+		}
+	}
 	return all
 }
 

@@ -25,8 +25,8 @@ import (
 const FileName = "sandbox.json"
 
 // FormatVersion changes when an older launcher could misunderstand the file. Since 2 a
-// sandbox has [Names].
-const FormatVersion = 2
+// sandbox has [Names], since 3 it can have GroupIDs, since 4 its layers can have renamed directories.
+const FormatVersion = 4
 
 // oldestVersion is of a file that is still understood.
 const oldestVersion = 1
@@ -67,6 +67,9 @@ type Record struct {
 	Stacks map[string]Stack `json:"stacks,omitempty"`
 	// Switch is a change of layers that is under way. Nil: none is.
 	Switch *Switch `json:"switch,omitempty"`
+	// Join is set while a transaction joins the sandbox's files, or is undone. Nil: neither is
+	// under way.
+	Join *Join `json:"join,omitempty"`
 	// Attaching is a workspace that is being attached. Nil: none is.
 	Attaching *Attaching `json:"attaching,omitempty"`
 	// Rewiring says that the network of Config may not be the present one: a change is under
@@ -75,6 +78,9 @@ type Record struct {
 	// Kept is the name of the snapshot that keeps the files of this sandbox, which has
 	// stopped and is being replaced. The snapshot may not be there yet.
 	Kept string `json:"kept,omitempty"`
+	// GroupIDs says that the processes of the sandbox may set the set-group-ID bit. The sandbox
+	// must not write to files of the host then.
+	GroupIDs bool `json:"group_ids,omitempty"`
 	// Path leads to the interpreters outside /usr; PathNotes name those that
 	// are not shown.
 	Path      []string `json:"path,omitempty"`
@@ -140,6 +146,15 @@ func IsUnknown(err error) bool {
 
 // Write writes the record to the sandbox's directory. The caller must hold the directory.
 func (r Record) Write(dir string) error { return statedir.ReplaceJSON(filepath.Join(dir, FileName), r) }
+
+// Has says whether a state root has a sandbox of this id, whole or in part, up or not. It
+// does not check permissions.
+func Has(root, id string) bool {
+	if !filepath.IsLocal(id) || filepath.Base(id) != id || id == "." {
+		return false
+	}
+	return statedir.Exists(Roots{State: root}.Dir(id))
+}
 
 // IsPending says that the sandbox with this directory has no record, and that a process works on the
 // sandbox: the process makes or removes the sandbox, or keeps it for a later request.

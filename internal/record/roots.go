@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
 // Roots are the two directories of a launcher, both absolute once it has started, and the choice of
@@ -34,7 +35,7 @@ type Roots struct {
 // begin with a hash of this path, so each state root must have only one path. The last parts of the path may be
 // missing.
 func ResolveState(dir string) (string, error) {
-	path, err := filepath.Abs(dir)
+	path, err := hostpaths.Absolute(dir)
 	if err != nil {
 		return "", err
 	}

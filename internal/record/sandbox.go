@@ -119,8 +119,22 @@ func (v *Sandbox) Present() bool {
 	return err == nil && r.Init == v.Init() || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
-// Paused says whether the sandbox stands still.
-func (v *Sandbox) Paused() bool {
+// Paused says whether a user has paused the sandbox.
+func (v *Sandbox) Paused() bool { return v.Frozen() && !v.onDisk().StandsStill() }
+
+// onDisk is the record, also if another process has written it.
+func (v *Sandbox) onDisk() Record {
+	if now, err := VersionOf(v.Path()); err == nil && !v.IsAt(now) {
+		if r, err := Read(v.Path()); err == nil && r.Init == v.Init() {
+			return r
+		}
+	}
+	return v.Current()
+}
+
+// Frozen says whether the processes of the sandbox stand still: a user has paused the sandbox, or
+// the runtime changes its files or mounts.
+func (v *Sandbox) Frozen() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.state == nil {

@@ -18,6 +18,8 @@ import (
 type Tree struct {
 	// Path is its place on the host and in the sandbox.
 	Path string `json:"path"`
+	// Alias is a second place in the sandbox, the path without symbolic links. Empty: there is none.
+	Alias string `json:"alias,omitempty"`
 	// Layers are the numbers of its layers in the store, the upper one first.
 	Layers []int `json:"layers"`
 	// Since is the time of the overlay: the sandbox may not have seen later changes of the
@@ -42,7 +44,7 @@ func NewTrees(from []rootfs.Tree, image string, since time.Time) []Tree {
 	var all []Tree
 	for _, t := range from {
 		tree := Tree{
-			Path: t.Path, Layers: []int{t.Layer}, Since: since, UID: t.UID, GID: t.GID, OnDisk: t.OnDisk,
+			Path: t.Path, Alias: t.Alias, Layers: []int{t.Layer}, Since: since, UID: t.UID, GID: t.GID, OnDisk: t.OnDisk,
 			Device: t.Device, Inode: t.Inode,
 		}
 		if t.Image {

@@ -9,12 +9,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/engine"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
 // Command returns the command register.
@@ -43,9 +43,9 @@ order, comments, mode and owner. Lines with + and - show the difference.
 
 A runtime that was removed is forgotten when dockerd starts again; on a reload only if
 the file has another runtime.`),
-			with("containerd", engine.Containerd{}, `A runtime of containerd's CRI plugin, in a marked block at the end of
+			with("containerd", engine.Containerd{Major: installedContainerd}, `A runtime of containerd's CRI plugin, in a marked block at the end of
 config.toml, of version 2, 3 or 4: a pod takes it by a RuntimeClass whose handler
-has its name. SystemdCgroup is as the default runtime has it.
+has its name. A new file has version 3 if containerd 2 is installed, else version 2. SystemdCgroup is as the default runtime has it.
 
     sandbox-runtime register containerd --write
     systemctl restart containerd
@@ -106,7 +106,7 @@ func register(cmd *cli.Command, e engine.Engine) error {
 	if err != nil {
 		return err
 	}
-	file, err := filepath.Abs(cmd.String("config"))
+	file, err := hostpaths.Absolute(cmd.String("config"))
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"time"
 
 	"github.com/containerd/console"
 	"github.com/muesli/cancelreader"
@@ -23,8 +24,11 @@ type Streams struct {
 	Keep bool
 	// Watch has the Result name the changed files, also without Keep.
 	Watch bool
-	stdin cancelreader.CancelReader
-	host  console.Console // made raw; nil: it was not
+	// JoinsLong is called if the writes of a transaction take long to join the sandbox's files. Nil: nothing
+	// is called.
+	JoinsLong func()
+	stdin     cancelreader.CancelReader
+	host      console.Console // made raw; nil: it was not
 }
 
 // open gives the command its streams.
@@ -74,6 +78,10 @@ func (s *Streams) close() {
 	if s.stdin != nil {
 		s.stdin.Cancel()
 	}
+	s.resetHost()
+}
+
+func (s *Streams) resetHost() {
 	if s.host != nil {
 		_ = s.host.Reset() // it may be gone
 	}
@@ -121,6 +129,7 @@ func Run(ctx context.Context, box *sandbox.Sandbox, c sandbox.Command, streams *
 		return none, err
 	}
 	defer streams.close()
+	relay.restoring(streams.resetHost)
 	if streams.Terminal {
 		info, err := box.Info(ctx)
 		if err != nil {
@@ -140,14 +149,43 @@ func Run(ctx context.Context, box *sandbox.Sandbox, c sandbox.Command, streams *
 			return none, errors.Join(err, p.Close())
 		}
 	}
+	if streams.JoinsLong != nil && c.Transaction {
+		defer streams.tellJoin(p.Joining())()
+	}
 	result, err := p.Wait()
 	if err != nil {
 		return none, err
 	}
+	relay.explain(&result)
 	if result.Status == sandbox.StatusError {
 		return result, p.Started(context.WithoutCancel(ctx)) // says why, at once
 	}
 	return result, nil
+}
+
+// joinTime is how long a join may take before a message tells of it.
+const joinTime = time.Second
+
+// tellJoin calls JoinsLong if the join of a transaction takes long, until done is called.
+func (s *Streams) tellJoin(joining <-chan struct{}) (done func()) {
+	over, told := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(told)
+		select {
+		case <-joining:
+		case <-over:
+			return
+		}
+		select {
+		case <-time.After(joinTime):
+			s.JoinsLong()
+		case <-over:
+		}
+	}()
+	return func() {
+		close(over)
+		<-told
+	}
 }
 
 // CauseOf prefers the cause of a cancelled context to the error that followed from it.

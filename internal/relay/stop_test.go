@@ -18,7 +18,7 @@ const stoppedEnv = "RELAY_STOPPED"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(stoppedEnv) != "" {
-		_, r := Catch(context.Background())
+		_, r := Catch(context.Background(), "prune")
 		r.Stop()
 		for range 3_000 {
 			if _, err := fmt.Println("stopped"); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/patch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -71,14 +72,14 @@ func (t *Conversation) list(title string, all []sandbox.Change) {
 func (t *Conversation) LeftOut(all []sandbox.Unapplied) {
 	t.listReasons("left out", all)
 	if n := len(all); n > maxListed && all[n-1].Path == "" {
-		t.Say("left out: %s", Escaped(all[n-1].Reason))
+		t.Say("left out: %s", streams.Escaped(all[n-1].Reason))
 	}
 }
 
 // listReasons lists paths with the reasons.
 func (t *Conversation) listReasons(title string, all []sandbox.Unapplied) {
 	for _, u := range all[:min(len(all), maxListed)] {
-		t.Say("%s: %s: %s", title, visible(u.Path), Escaped(u.Reason))
+		t.Say("%s: %s: %s", title, streams.Visible(u.Path), streams.Escaped(u.Reason))
 	}
 	if more := len(all) - maxListed; more > 0 {
 		t.Say("%s: %d more", title, more)
@@ -128,7 +129,7 @@ func (t *Conversation) Ask(ctx context.Context, question string) (string, error)
 		return "", context.Cause(ctx)
 	case l := <-read:
 		if !IsTerminal(t.In) || l.err != nil {
-			t.Say("%s", visible(l.text)) // a terminal has shown the text already
+			t.Say("%s", streams.Visible(l.text)) // a terminal has shown the text already
 		}
 		if l.err != nil {
 			t.ended = true

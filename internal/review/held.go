@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -81,7 +82,7 @@ func (m *markLines) add(c sandbox.Change) {
 		m.more++
 		return
 	}
-	m.lines = append(m.lines, fmt.Sprintf("# %s: %s: %s", m.head, visible(c.Path), Escaped(c.Warning)))
+	m.lines = append(m.lines, fmt.Sprintf("# %s: %s: %s", m.head, streams.Visible(c.Path), streams.Escaped(c.Warning)))
 }
 
 func (m *markLines) write(w io.Writer) {

@@ -40,7 +40,7 @@ func pipeTo(ctx context.Context, pager string, f *os.File, write func(io.Writer)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, f, f
 	cmd.Env = append([]string{"LESS=-R"}, os.Environ()...) // the user's LESS wins: the last one does
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
-	cmd.WaitDelay = relay.Grace
+	cmd.WaitDelay = relay.StartGrace
 	pipe, err := cmd.StdinPipe()
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -43,7 +44,7 @@ func (r *Review) Run(ctx context.Context) (Decision, error) {
 		return Settled, nil
 	}
 	for _, note := range r.Changes.Notes() {
-		r.Talk.Say("%s", Escaped(note))
+		r.Talk.Say("%s", streams.Escaped(note))
 	}
 	r.Talk.list("", r.left)
 	r.Talk.dropTyped()
@@ -64,7 +65,7 @@ func (r *Review) Run(ctx context.Context) (Decision, error) {
 		case errors.Is(err, ErrTerminalClosed):
 			return undecided, err
 		case err != nil:
-			r.Talk.Say("%s", Escaped(err.Error()))
+			r.Talk.Say("%s", streams.Escaped(err.Error()))
 		}
 		if r.Talk.ended {
 			return r.discard()
@@ -185,7 +186,7 @@ func (r *Review) applyWith(ctx context.Context, o sandbox.ApplyOptions) (*sandbo
 		if !slices.ContainsFunc(conflict.Conflicts, isNew) { // the host goes on changing the files
 			break
 		}
-		r.Talk.Say("%s", Escaped(err.Error()))
+		r.Talk.Say("%s", streams.Escaped(err.Error()))
 		answer, refused := r.Talk.Ask(ctx, "overwrite these files of the host? [y/N] ")
 		if refused != nil || !Yes(answer) {
 			return nil, refused
@@ -273,7 +274,7 @@ func (r *Review) save(ctx context.Context, name string) (Decision, error) {
 		if !r.Talk.Attended || IsArchive(name) {
 			return undecided, nil
 		}
-		question = fmt.Sprintf("%s does not hold these; save all to a .tar, too? file (Enter: no): ", visible(name))
+		question = fmt.Sprintf("%s does not hold these; save all to a .tar, too? file (Enter: no): ", streams.Visible(name))
 		name = ""
 	}
 }
@@ -289,7 +290,7 @@ func pathsIn(answer string) (paths []string, err error) {
 		}
 		quoted, err := strconv.QuotedPrefix(answer)
 		if err != nil {
-			return nil, fmt.Errorf(`%s: close the quotation marks, as in "a b"`, visible(answer))
+			return nil, fmt.Errorf(`%s: close the quotation marks, as in "a b"`, streams.Visible(answer))
 		}
 		word, err := strconv.Unquote(quoted)
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenData opens a directory of the data directory, and makes both where they
+// OpenData opens a directory of the data directory or of the state root, and makes both where they
 // are missing.
 func OpenData(data, name string) (*os.File, error) {
 	if err := os.MkdirAll(data, 0o700); err != nil {
@@ -102,6 +102,11 @@ func ReplaceJSON(path string, value any) error {
 	if err != nil {
 		return err
 	}
+	return Replace(path, content)
+}
+
+// Replace writes a file as [ReplaceJSON] does.
+func Replace(path string, content []byte) error {
 	draft := path + DraftSuffix
 	if err := os.WriteFile(draft, content, 0o600); err != nil {
 		return err

@@ -472,7 +472,7 @@ func taken(t *testing.T, path string, bytes int64) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 512<<20, bytes); err != nil {
+	if err := allocate(f, unix.FALLOC_FL_KEEP_SIZE, 512<<20, bytes); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/glob"
 )
 
 // attach returns the loop device of an image, or a new one if it has none. The caller must hold
@@ -99,7 +101,7 @@ func attached(image *os.File) (*os.File, error) {
 		return nil, os.NewSyscallError("fstat", err)
 	}
 	// Loop devices without a file do not have this directory.
-	dirs, err := filepath.Glob("/sys/block/loop*/loop")
+	dirs, err := glob.Find("/sys/block", "loop*/loop")
 	if err != nil {
 		return nil, err
 	}

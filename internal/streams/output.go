@@ -4,12 +4,14 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/logfile"
 )
 
 // bufferSize is the size of a pipe unless it is made larger (pipe(7)).
@@ -110,30 +112,62 @@ func readNow(fd int, b []byte) int {
 	return max(n, 0)
 }
 
-// A Capture keeps the first bytes written to it and drops the rest, so that the
-// writer neither blocks nor fails.
+// A Capture keeps the head and the tail of the bytes written to it, half of Limit each, and drops
+// the bytes between. So the writer neither blocks nor fails.
 type Capture struct {
 	Limit int64
 
 	// mu guards the fields below: a reader may be faster than the writer.
-	mu        sync.Mutex
-	kept      []byte
-	truncated bool
+	mu    sync.Mutex
+	total int64 // bytes written
+	head  []byte
+	tail  []byte // a ring once it is full
 }
 
 // Write never fails.
 func (c *Capture) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	room := min(int64(len(b)), c.Limit-int64(len(c.kept)))
-	c.kept = append(c.kept, b[:room]...)
-	c.truncated = c.truncated || room < int64(len(b))
-	return len(b), nil
+	size := len(b)
+	head, tail := c.Limit-c.Limit/2, c.Limit/2
+	if room := head - int64(len(c.head)); room > 0 {
+		n := min(room, int64(len(b)))
+		c.head = append(c.head, b[:n]...)
+		c.total += n
+		b = b[n:]
+	}
+	for tail > 0 && len(b) > 0 {
+		at := (c.total - head) % tail
+		n := min(int64(len(b)), tail-at)
+		if at == int64(len(c.tail)) {
+			c.tail = append(c.tail, b[:n]...)
+		} else {
+			n = min(n, int64(len(c.tail))-at)
+			copy(c.tail[at:], b[:n])
+		}
+		c.total += n
+		b = b[n:]
+	}
+	c.total += int64(len(b))
+	return size, nil
 }
 
-// Take returns the kept bytes. Later writes do not change them.
-func (c *Capture) Take() (kept []byte, truncated bool) {
+// Take returns the kept bytes, and how many are missing between head and tail. Later writes do not
+// change them. Of a character in UTF-8 that was cut, no part is left.
+func (c *Capture) Take() (kept []byte, omitted int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.kept, c.truncated
+	if int64(len(c.head)) == c.total {
+		return c.head, 0
+	}
+	head, tail := c.head, c.tail
+	if c.total > c.Limit {
+		head = logfile.WholeEnd(head)
+		if len(tail) > 0 {
+			at := (c.total - int64(len(c.head))) % int64(len(tail))
+			tail = logfile.WholeStart(slices.Concat(tail[at:], tail[:at]))
+		}
+	}
+	kept = slices.Concat(head, tail)
+	return kept, c.total - int64(len(kept))
 }

@@ -127,3 +127,29 @@ func TestNoWriteBeginsAfterTheEnd(t *testing.T) {
 		t.Errorf("%d writes", to.writes)
 	}
 }
+
+func TestACaptureKeepsHeadAndTail(t *testing.T) {
+	for _, tt := range []struct {
+		limit   int64
+		writes  []string
+		want    string
+		omitted int64
+	}{
+		{10, nil, "", 0},
+		{10, []string{"abcdefghij"}, "abcdefghij", 0},
+		{10, []string{"abc", "defg", "hijk"}, "abcdeghijk", 1},
+		{11, []string{"abcdefghijklmnopqrstuvwxyz"}, "abcdefvwxyz", 15},
+		{1, []string{"ab", "c"}, "a", 2},
+		{10, []string{"abcd", "ä", "öüéß"}, "abcdéß", 6}, // no part of a character is left
+	} {
+		c := Capture{Limit: tt.limit}
+		for _, text := range tt.writes {
+			if n, err := c.Write([]byte(text)); n != len(text) || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		if got, omitted := c.Take(); string(got) != tt.want || omitted != tt.omitted {
+			t.Errorf("%d bytes of %q: got %q, %d missing", tt.limit, tt.writes, got, omitted)
+		}
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/glob"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
@@ -94,7 +95,7 @@ func removeTrash(ctx context.Context, path string, isDir bool) error {
 	if !isDir && strings.HasSuffix(path, record.ImageEnd) {
 		return erase.IgnoreMissing(store.RemoveImage(ctx, path))
 	}
-	images, err := filepath.Glob(filepath.Join(path, "*"+record.ImageEnd))
+	images, err := glob.Find(path, "*"+record.ImageEnd)
 	for _, image := range images {
 		err = errors.Join(err, erase.IgnoreMissing(store.RemoveImage(ctx, image)))
 	}

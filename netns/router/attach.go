@@ -171,7 +171,7 @@ func (f *firewall) named(s nftables.Set) *nftables.Set {
 func (o *opened) canAllow(rules []spec.AddressRule) error {
 	for _, r := range rules {
 		if r.Prefix.Addr().Is6() && !o.state.Local.IsValid() {
-			return fmt.Errorf("allow %s: this kernel forwards no IPv6 for single devices (needs Linux 6.17)", r.Prefix)
+			return fmt.Errorf("allow %s: this host forwards no IPv6 for single devices (needs Linux 6.17, net.ipv6.conf.default.disable_ipv6=0 and an MTU of at least 1280)", r.Prefix)
 		}
 	}
 	return nil

@@ -1,8 +1,10 @@
 package router
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -50,6 +52,16 @@ func forwardsIPv6() bool {
 	return err == nil
 }
 
+// hasIPv6 tells whether a device can have addresses and neighbours of IPv6. A new device takes disable_ipv6 from the
+// host's default. A device with an MTU below 1280 has no such file.
+func hasIPv6(device string) (bool, error) {
+	disabled, err := os.ReadFile(filepath.Join("/proc/sys/net/ipv6/conf", device, "disable_ipv6"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return bytes.HasPrefix(disabled, []byte("0")), err
+}
+
 // build makes the link between the host and a new router, and the router's table. What an
 // interrupted build left on the host goes first.
 func (o *opened) build() error {
@@ -65,7 +77,11 @@ func (o *opened) build() error {
 	if err := connect(o.host, name, o.namespace, uplink, o.state.MTU); err != nil {
 		return err
 	}
-	if forwardsIPv6() {
+	has, err := hasIPv6(name)
+	if err != nil {
+		return err
+	}
+	if has && forwardsIPv6() {
 		o.state.Local = localRange(r.seed())
 	}
 	outer, err := openEnd(o.host, name)

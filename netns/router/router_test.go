@@ -49,6 +49,21 @@ func TestASandboxReachesTheOutsideAndNothingElse(t *testing.T) {
 	}
 }
 
+// The kernel refuses addresses and neighbours of IPv6 on a device with disable_ipv6, and on one with an MTU below 1280.
+// The link takes the MTU from the host's default route.
+func TestAHostWithoutIPv6HasSandboxesWithIPv4(t *testing.T) {
+	for _, line := range []string{"echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6", "ip link set wan mtu 1200"} {
+		w := newWorld(t)
+		serve(t, w.internet, "0.0.0.0:80")
+		netnstest.Shell(t, w.host, line)
+		one := w.attach(t, Member{Link: "s-one", Number: 1})
+		wantAnswer(t, one, internetIPv4+":80", hostIPv4)
+		if got := netnstest.Shell(t, one, "ip -6 address show dev eth0 scope global"); got != "" {
+			t.Errorf("%s: %s", line, got)
+		}
+	}
+}
+
 func TestNothingStays(t *testing.T) {
 	w := newWorld(t)
 	before := hostState(t, w)

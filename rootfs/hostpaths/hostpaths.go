@@ -3,7 +3,9 @@
 package hostpaths
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +15,9 @@ import (
 // OwnTop are the host's directories that make up its own root beside /usr:
 // symbolic links into it on most systems, directories on others.
 var OwnTop = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
+
+// LauncherSocket is the socket of the host's launcher for all users.
+const LauncherSocket = "/run/sandbox-runtime.sock"
 
 // Within says whether the clean path p is dir or lies below it.
 func Within(p, dir string) bool {
@@ -41,15 +46,16 @@ func NeverWritable(p string) string {
 	return ""
 }
 
-// Homes are the home directories of the host's users, and the caller's.
-func Homes(own string) []string {
+// Homes returns the home directories of the host's users, and the caller's. A host without /etc/passwd has users of
+// another kind. After another error the homes are not known.
+func Homes(own string) ([]string, error) {
 	var all []string
 	if filepath.IsAbs(own) {
 		all = append(all, filepath.Clean(own))
 	}
 	passwd, err := os.ReadFile("/etc/passwd")
-	if err != nil {
-		return all // a host without this file has users of another kind
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("home directories of the host: %w", err)
 	}
 	for line := range strings.Lines(string(passwd)) {
 		field := strings.Split(line, ":")
@@ -57,5 +63,5 @@ func Homes(own string) []string {
 			all = append(all, filepath.Clean(field[5]))
 		}
 	}
-	return all
+	return all, nil
 }

@@ -14,7 +14,7 @@ import (
 
 // remembered returns the names that a directory is known to lack.
 func remembered(a *Absences, path string) map[string]bool {
-	dirs := openDirs(path, a)
+	dirs := openDirs(path, a, new(shortage))
 	defer dirs[0].close(a)
 	return dirs[0].lacks
 }
@@ -45,12 +45,12 @@ func TestAbsencesAreRemembered(t *testing.T) {
 	needTimedDirs(t, dir)
 	var a Absences
 	begin := time.Now()
-	if Find(bin, "/nowhere", nil, &a); remembered(&a, bin) != nil && time.Since(begin) < settled/2 {
+	if lookFor(bin, "/nowhere", nil, &a); remembered(&a, bin) != nil && time.Since(begin) < settled/2 {
 		t.Error("names of a directory that has just changed are remembered")
 	}
 	time.Sleep(settled + 100*time.Millisecond)
 	for range 2 {
-		Find(bin+":"+dangling, "/nowhere", nil, &a)
+		lookFor(bin+":"+dangling, "/nowhere", nil, &a)
 	}
 	if names := remembered(&a, bin); !names["python3"] || !names["node"] {
 		t.Fatalf("the missing programs are not remembered: %v", names)
@@ -59,15 +59,15 @@ func TestAbsencesAreRemembered(t *testing.T) {
 		t.Errorf("of a directory with a dangling python3: %v", names)
 	}
 	found := func(path string) bool { // also in a note
-		f := Find(path, "/nowhere", nil, &a)
-		return len(f.Notes) > 0 && slices.Equal(f.Notes, Find(path, "/nowhere", nil, nil).Notes)
+		f := lookFor(path, "/nowhere", nil, &a)
+		return len(f.Notes) > 0 && slices.Equal(f.Notes, lookFor(path, "/nowhere", nil, nil).Notes)
 	}
 	testhost.Symlink(t, dir+"/target/bin/python3", dir+"/python")
 	testhost.Script(t, bin+"/node", "")
 	if !found(bin) {
 		t.Error("a new program is not found")
 	}
-	if Find(dangling, "/nowhere", nil, &a).Path == nil {
+	if lookFor(dangling, "/nowhere", nil, &a).Path == nil {
 		t.Error("the new target of a symbolic link is not found")
 	}
 	if err := os.Rename(bin, dir+"/away"); err != nil {
@@ -92,7 +92,7 @@ func TestAbsencesAreOfOneMount(t *testing.T) {
 	}
 	var a Absences
 	known := func() (id dirID) {
-		dirs := openDirs(bin, &a)
+		dirs := openDirs(bin, &a, new(shortage))
 		defer dirs[0].close(&a)
 		return dirs[0].id
 	}
@@ -137,7 +137,7 @@ func TestOtherFileSystemsAreNotRemembered(t *testing.T) {
 	time.Sleep(settled + 100*time.Millisecond)
 	var a Absences
 	for _, bin := range []string{dir + "/merged/bin", dir + "/tmp"} {
-		Find(bin, "/nowhere", nil, &a)
+		lookFor(bin, "/nowhere", nil, &a)
 		if names := remembered(&a, bin); names != nil {
 			t.Errorf("%s: %v", bin, names)
 		}

@@ -3,12 +3,14 @@
 package languages
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/glob"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
@@ -49,10 +51,11 @@ var standardPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/
 // takes a directory where a sandbox never writes, such as /root, only if one of the binds shows the
 // directory at its own path. It never takes a home directory, or a directory that holds many other
 // things. home is the home directory of the caller. Find does not look for programs that absences
-// has, and adds those that it misses. absences can be nil.
-func Find(pathList, home string, binds []Bind, absences *Absences) Found {
+// has, and adds those that it misses. absences can be nil. If too many files are open, Find returns an error:
+// it cannot tell then which programs there are.
+func Find(pathList, home string, binds []Bind, absences *Absences) (Found, error) {
 	f := finder{home: home, binds: binds}
-	dirs := openDirs(pathList, absences)
+	dirs := openDirs(pathList, absences, &f.short)
 	for _, dir := range dirs {
 		defer dir.close(absences)
 	}
@@ -69,7 +72,10 @@ func Find(pathList, home string, binds []Bind, absences *Absences) Found {
 	for _, dir := range dirs { // also a missing one: a bind can show it later
 		f.takePath(dir)
 	}
-	return f.found
+	if f.short.err != nil {
+		return Found{}, f.short.err
+	}
+	return f.found, nil
 }
 
 func isDir(p string) bool {
@@ -83,6 +89,7 @@ type finder struct {
 	binds []Bind
 	taken []string // names of the languages outside /usr that are shown
 	found Found
+	short shortage
 }
 
 // take adds the directories that the interpreter in a directory of PATH needs, or notes the reason why not.
@@ -134,7 +141,7 @@ func (f *finder) needs(l language, dir *pathDir) (bin string, prefixes []string,
 		return bin, prefixes, nil
 	}
 	given := filepath.Dir(bin) // as PATH has it
-	base, ok := venvBase(given)
+	base, ok := f.venvBase(given)
 	if !ok || filepath.Base(bin) != "bin" {
 		return filepath.Join(prefix, "bin"), prefixes, nil
 	}
@@ -151,8 +158,8 @@ func (f *finder) needs(l language, dir *pathDir) (bin string, prefixes []string,
 }
 
 // venvBase is the prefix of the interpreter that has made a virtual environment.
-func venvBase(prefix string) (string, bool) {
-	for line := range strings.Lines(smallFile(filepath.Join(prefix, "pyvenv.cfg"))) {
+func (f *finder) venvBase(prefix string) (string, bool) {
+	for line := range strings.Lines(f.short.smallFile(filepath.Join(prefix, "pyvenv.cfg"))) {
 		key, value, _ := strings.Cut(line, "=")
 		if bin := strings.TrimSpace(value); strings.TrimSpace(key) == "home" && filepath.IsAbs(bin) {
 			return filepath.Dir(filepath.Clean(bin)), true
@@ -190,9 +197,11 @@ func (f *finder) takeable(p string, landmarks []string) error {
 		return err
 	}
 	for _, mark := range landmarks {
-		if found, _ := filepath.Glob(filepath.Join(p, mark)); len(found) > 0 {
+		found, err := glob.Find(p, mark)
+		if len(found) > 0 {
 			return nil
 		}
+		f.short.note(p, err)
 	}
 	return fmt.Errorf("%s does not look like its prefix: it has no %s; name it with --bind %[1]s:%[1]s to show it", p, landmarks[0])
 }
@@ -224,7 +233,11 @@ func (f *finder) showable(p string) error {
 // holdsHome says whether a home directory is p or lies below it.
 func (f *finder) holdsHome(p string) bool {
 	if f.homes == nil {
-		f.homes = hostpaths.Homes(f.home)
+		var err error
+		if f.homes, err = hostpaths.Homes(f.home); err != nil {
+			f.short.err = cmp.Or(f.short.err, err)
+			return true
+		}
 	}
 	return filepath.Dir(p) == "/home" || slices.ContainsFunc(f.homes, func(h string) bool { return hostpaths.Within(h, p) })
 }

@@ -68,13 +68,13 @@ func TestLanguagesOnThePath(t *testing.T) {
 		"in /usr":                      {path: []string{"/usr/bin"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Find(strings.Join(test.path, ":"), home, nil, nil)
+			got := lookFor(strings.Join(test.path, ":"), home, nil, nil)
 			got.Notes = slices.DeleteFunc(got.Notes, func(n string) bool { return test.note != "" && strings.Contains(n, test.note) })
 			if !slices.Equal(got.Prefixes, test.prefixes) || !slices.Equal(got.Path, test.bins) || len(got.Notes) > 0 {
 				t.Errorf("%+v", got)
 			}
 		})
-		if test.note != "" && len(Find(strings.Join(test.path, ":"), home, nil, nil).Notes) == 0 {
+		if test.note != "" && len(lookFor(strings.Join(test.path, ":"), home, nil, nil).Notes) == 0 {
 			t.Errorf("%s: no note", name)
 		}
 	}
@@ -91,23 +91,23 @@ func TestLanguageInAForbiddenPlace(t *testing.T) {
 	link := t.TempDir() + "/python"
 	testhost.Symlink(t, p, link)
 	for _, path := range []string{p, link} {
-		got := Find(path+"/bin", "/nowhere", nil, nil)
+		got := lookFor(path+"/bin", "/nowhere", nil, nil)
 		if len(got.Prefixes) > 0 || len(got.Path) > 0 || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "--bind "+p+":"+p) {
 			t.Errorf("%s: %+v", path, got)
 		}
 	}
 	venv(t, dir+"/env", testhost.Python(t, t.TempDir()+"/python"))
 	testhost.Symlink(t, dir+"/env", link+"-env")
-	if got := Find(link+"-env/bin", "/nowhere", nil, nil); len(got.Prefixes) > 0 || len(got.Notes) != 1 {
+	if got := lookFor(link+"-env/bin", "/nowhere", nil, nil); len(got.Prefixes) > 0 || len(got.Notes) != 1 {
 		t.Errorf("an environment in a forbidden place, through a link: %+v", got)
 	}
 	for _, bound := range []string{p, dir} {
-		got := Find(p+"/bin", "/nowhere", []Bind{{Source: bound, Target: bound}}, nil)
+		got := lookFor(p+"/bin", "/nowhere", []Bind{{Source: bound, Target: bound}}, nil)
 		if len(got.Prefixes) > 0 || !slices.Equal(got.Path, []string{p + "/bin"}) || len(got.Notes) > 0 {
 			t.Errorf("with a bind of %s: %+v", bound, got)
 		}
 	}
-	elsewhere := Find(p+"/bin", "/nowhere", []Bind{{Source: "/srv", Target: p}}, nil)
+	elsewhere := lookFor(p+"/bin", "/nowhere", []Bind{{Source: "/srv", Target: p}}, nil)
 	if len(elsewhere.Path) > 0 {
 		t.Errorf("a bind of something else is taken for it: %+v", elsewhere)
 	}
@@ -137,7 +137,7 @@ func TestFilesOfOtherTypesAreNotRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		done := make(chan Found)
-		go func() { done <- Find(env+"/bin", "", nil, nil) }()
+		go func() { done <- lookFor(env+"/bin", "", nil, nil) }()
 		select {
 		case <-done:
 		case <-time.After(20 * time.Second):

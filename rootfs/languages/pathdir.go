@@ -24,21 +24,22 @@ type pathDir struct {
 	changed   unix.StatxTimestamp
 	lacks     map[string]bool // names that were missing in an earlier search
 	missed    []string        // other names that are missing in this search
+	short     *shortage       // of the search
 }
 
 // openDirs opens the absolute directories of a PATH, each once. The caller must close them.
-func openDirs(pathList string, absences *Absences) (dirs []*pathDir) {
+func openDirs(pathList string, absences *Absences, short *shortage) (dirs []*pathDir) {
 	seen := map[string]bool{}
 	for _, path := range filepath.SplitList(pathList) {
 		if path = filepath.Clean(path); !filepath.IsAbs(path) || seen[path] {
 			continue
 		}
 		seen[path] = true
-		fd, err := open(path, unix.O_PATH|unix.O_DIRECTORY)
+		fd, err := short.open(path, unix.O_PATH|unix.O_DIRECTORY)
 		if err != nil {
 			fd = -1
 		}
-		dir := &pathDir{path: path, fd: fd}
+		dir := &pathDir{path: path, fd: fd, short: short}
 		absences.recall(dir)
 		dirs = append(dirs, dir)
 	}

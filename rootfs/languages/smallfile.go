@@ -1,6 +1,7 @@
 package languages
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,11 +19,30 @@ func open(name string, flags int) (fd int, err error) {
 // mostRead is how much of a file is read.
 const mostRead = 64 << 10
 
+// A shortage is the first error of a search in a process or on a host that has too many files open. Such an error says
+// nothing about the file, so a search with a shortage has no result. A search that
+// does not know the homes has no result either.
+type shortage struct{ err error }
+
+// note keeps an error that is a shortage.
+func (s *shortage) note(name string, err error) {
+	if s.err == nil && (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)) {
+		s.err = fmt.Errorf("look for programs in %s: %w", name, err)
+	}
+}
+
+// open is open(2), and notes a shortage.
+func (s *shortage) open(name string, flags int) (int, error) {
+	fd, err := open(name, flags)
+	s.note(name, err)
+	return fd, err
+}
+
 // smallFile is the content of a regular file, or nothing. A directory of PATH can lie in a workspace,
 // where a sandbox can put a pipe, a link to a device or a file without an end. So the file is opened
 // only after the look at its type.
-func smallFile(name string) string {
-	at, err := open(name, unix.O_PATH)
+func (s *shortage) smallFile(name string) string {
+	at, err := s.open(name, unix.O_PATH)
 	if err != nil {
 		return ""
 	}
@@ -31,13 +51,14 @@ func smallFile(name string) string {
 	if err := unix.Fstat(at, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return ""
 	}
-	fd, err := open(fmt.Sprintf("/proc/self/fd/%d", at), unix.O_RDONLY)
+	fd, err := s.open(fmt.Sprintf("/proc/self/fd/%d", at), unix.O_RDONLY)
 	if err != nil {
 		return ""
 	}
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, mostRead))
+	s.note(name, err)
 	if err != nil {
 		return ""
 	}

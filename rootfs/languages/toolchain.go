@@ -81,10 +81,10 @@ func (d *pathDir) findPrograms() string {
 	programs := d.path
 	switch {
 	case filepath.Base(d.path) == "shims":
-		version, _, _ := strings.Cut(firstLine(above+"/version", ""), ":")
+		version, _, _ := strings.Cut(d.firstLine(above+"/version", ""), ":")
 		programs = filepath.Join(above, "versions", version, "bin")
 	case filepath.Base(d.path) == "bin" && d.hasProgram("rustup"):
-		version := strings.Trim(firstLine(rustup+"/settings.toml", "default_toolchain = "), `"`)
+		version := strings.Trim(d.firstLine(rustup+"/settings.toml", "default_toolchain = "), `"`)
 		programs = filepath.Join(rustup, "toolchains", version, "bin")
 	}
 	if programs != d.path && !isDir(programs) {
@@ -95,8 +95,8 @@ func (d *pathDir) findPrograms() string {
 
 // firstLine returns the rest of the first line that has the prefix and names one directory. It is
 // empty if the file has no such line.
-func firstLine(name, prefix string) string {
-	for line := range strings.Lines(smallFile(name)) {
+func (d *pathDir) firstLine(name, prefix string) string {
+	for line := range strings.Lines(d.short.smallFile(name)) {
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), prefix); ok && !strings.Contains(rest, "/") && rest != ".." {
 			return rest
 		}

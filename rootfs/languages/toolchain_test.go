@@ -29,11 +29,11 @@ func TestHiddenToolchainIsNamedWithItsBind(t *testing.T) {
 	} {
 		prefix := home + "/" + test.prefix
 		want := home + "/" + test.exe + " is not shown in the sandbox: bring it with --bind " + prefix + ":" + prefix
-		got := Find(home+"/"+bin+":/usr/bin", home, nil, nil)
+		got := lookFor(home+"/"+bin+":/usr/bin", home, nil, nil)
 		if !slices.Equal(got.Notes, []string{want}) || len(got.Path)+len(got.Prefixes) > 0 {
 			t.Errorf("%s: got %+v, want the note %q", bin, got, want)
 		}
-		got = Find(home+"/"+bin+":/usr/bin", home, []Bind{{Source: prefix, Target: prefix}}, nil)
+		got = lookFor(home+"/"+bin+":/usr/bin", home, []Bind{{Source: prefix, Target: prefix}}, nil)
 		if !slices.Equal(got.Path, []string{prefix + "/bin"}) || len(got.Notes)+len(got.Prefixes) > 0 {
 			t.Errorf("%s with the bind: got %+v", bin, got)
 		}
@@ -43,7 +43,7 @@ func TestHiddenToolchainIsNamedWithItsBind(t *testing.T) {
 func TestDefaultOfAToolchainIsOneDirectory(t *testing.T) {
 	home := t.TempDir()
 	testhost.Script(t, home+"/shims/python3", "")
-	shims := openDirs(home+"/shims", nil)[0]
+	shims := openDirs(home+"/shims", nil, new(shortage))[0]
 	defer shims.close(nil)
 	for _, version := range []string{"../..", "..", "system", ""} {
 		testhost.WriteFile(t, home+"/version", version+"\n")
@@ -62,14 +62,14 @@ func TestOptIsShownWherePathPointsIntoIt(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	testhost.Script(t, dir+"/ide/bin/ide", "")
 	path := dir + "/ide/bin:" + dir + "/none:/opt:/opt/rootfs-none/bin"
-	got := Find(path, "/nowhere", nil, nil)
+	got := lookFor(path, "/nowhere", nil, nil)
 	if len(got.Prefixes)+len(got.Path) > 0 || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "not every user") {
 		t.Errorf("mode 0700: %+v", got)
 	}
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	got = Find(path, "/nowhere", nil, nil)
+	got = lookFor(path, "/nowhere", nil, nil)
 	if !slices.Equal(got.Prefixes, []string{dir}) || !slices.Equal(got.Path, []string{dir + "/ide/bin"}) || len(got.Notes) > 0 {
 		t.Errorf("%+v, want %s shown", got, dir)
 	}

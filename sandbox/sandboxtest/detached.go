@@ -7,37 +7,25 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"sync"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/logfile"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
 // kept is the output of a detached command, in a file.
 type kept struct {
-	// mu guards the fields below.
-	mu        sync.Mutex
-	file      *os.File
-	left      int64 // that are kept
-	truncated bool
+	*logfile.Writer
+	file *os.File
 }
 
-// Write keeps the first bytes, and drops the rest.
-func (k *kept) Write(b []byte) (int, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	part := b[:min(int64(len(b)), k.left)]
-	k.truncated = k.truncated || len(part) < len(b)
-	n, err := k.file.Write(part)
-	k.left -= int64(n)
-	return len(b), err
-}
-
-// end closes the file. It says whether output was dropped.
-func (k *kept) end() (truncated bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+// end closes the file. It says how much output was dropped.
+func (k *kept) end() (omitted int64) {
+	if f, err := os.Open(k.file.Name()); err == nil {
+		omitted, _ = logfile.File{File: f, Ring: true}.Omitted() // the files can be removed
+		f.Close()
+	}
 	k.file.Close()
-	return k.truncated
+	return omitted
 }
 
 // keepOutput makes the files for the output of a detached command.
@@ -52,7 +40,7 @@ func (e *execution) keepOutput(limit int64) error {
 		if err != nil {
 			return err
 		}
-		e.kept[n] = &kept{file: file, left: cmp.Or(limit, sandbox.OutputLimit)}
+		e.kept[n] = &kept{file: file, Writer: logfile.NewWriter(file, cmp.Or(limit, sandbox.OutputLimit))}
 	}
 	return nil
 }
@@ -112,7 +100,9 @@ type attached struct {
 func (a *attached) ID() string { return a.id }
 
 // Output has the kept output.
-func (a *attached) Output() (stdout, stderr *os.File) { return a.output[0], a.output[1] }
+func (a *attached) Output() (stdout, stderr logfile.File) {
+	return logfile.File{File: a.output[0], Ring: true}, logfile.File{File: a.output[1], Ring: true}
+}
 
 // Wait implements [sandbox.Execution]. One call gets the Result.
 func (a *attached) Wait(ctx context.Context) (sandbox.Result, error) {

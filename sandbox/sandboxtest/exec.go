@@ -85,7 +85,7 @@ func (i *instance) Start(_ context.Context, c sandbox.Command, stdio [3]*os.File
 	case paused:
 		return nil, sandbox.ErrPaused
 	}
-	e := &execution{instance: i, id: "exec-" + strings.ToLower(rand.Text()), args: c.Args, begun: time.Now(), ended: make(chan struct{})}
+	e := &execution{instance: i, id: "exec-" + strings.ToLower(rand.Text()), args: c.Args, begun: time.Now(), killed: make(chan struct{}), ended: make(chan struct{})}
 	p, err := e.program(c, stdio)
 	if err != nil {
 		return nil, err
@@ -146,6 +146,7 @@ func (e *execution) run(p *Program) {
 	i := e.instance
 	ctx := i.ctx
 	cancel := context.CancelFunc(func() {})
+	e.grace = cmp.Or(sandbox.Grace(p.Command.Grace), i.info.Config.Grace).Time()
 	if timeout := cmp.Or(max(p.Command.Timeout, 0), time.Duration(i.info.Config.Timeout)); timeout > 0 {
 		e.timeout = timeout
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errTimeout)
@@ -188,7 +189,12 @@ type execution struct {
 	files    [3]*os.File
 	kept     [2]*kept // of a detached command
 	timeout  time.Duration
+	grace    time.Duration
 	stop     context.CancelCauseFunc
+
+	// killed is closed by SIGKILL, once.
+	killed  chan struct{}
+	killing sync.Once
 
 	ended  chan struct{}
 	result sandbox.Result
@@ -198,6 +204,9 @@ type execution struct {
 type stopped struct{ by syscall.Signal }
 
 func (s stopped) Error() string { return unix.SignalName(s.by) }
+
+// errGaveUp is the cause of the end of a command whose caller has given up.
+var errGaveUp = errors.New("the caller gave up")
 
 // play calls Fake.Run, and decides how the command has ended.
 func (e *execution) play(ctx context.Context, p *Program) {
@@ -219,11 +228,12 @@ func (e *execution) play(ctx context.Context, p *Program) {
 			r.Reason = "the command succeeded"
 		}
 	case <-ctx.Done():
-		e.cutOff(&r, context.Cause(ctx))
+		e.cutOff(&r, context.Cause(ctx), e.awaitGrace(context.Cause(ctx), code))
 	}
 	descriptor.Close(e.files[:]...)
 	if e.detached() {
-		r.StdoutTruncated, r.StderrTruncated = e.kept[0].end(), e.kept[1].end()
+		r.StdoutOmitted, r.StderrOmitted = e.kept[0].end(), e.kept[1].end()
+		r.StdoutTruncated, r.StderrTruncated = r.StdoutOmitted > 0, r.StderrOmitted > 0
 	}
 	r.Duration = time.Since(e.begun)
 	if e.instance.fake.Result != nil {
@@ -248,13 +258,36 @@ func (e *execution) play(ctx context.Context, p *Program) {
 // detached says that the command goes on without its caller.
 func (e *execution) detached() bool { return e.kept[0] != nil }
 
+// awaitGrace waits for the return of Fake.Run during the grace, unless a signal has ended the command. It
+// returns how the command has ended.
+func (e *execution) awaitGrace(cause error, code <-chan int) (farewell string) {
+	if _, by := errors.AsType[stopped](cause); by || e.grace == 0 {
+		return "was killed with all it had started"
+	}
+	select {
+	case n := <-code:
+		return fmt.Sprintf("ended by itself after SIGTERM, with exit code %d", n&0xff)
+	case <-time.After(e.grace):
+		return fmt.Sprintf("was killed with all it had started, since it did not end within %s after SIGTERM", e.grace)
+	case <-e.killed:
+		return "was killed with all it had started"
+	}
+}
+
 // cutOff describes a command that did not end by itself.
-func (e *execution) cutOff(r *sandbox.Result, cause error) {
+func (e *execution) cutOff(r *sandbox.Result, cause error, farewell string) {
 	var by stopped
 	switch {
 	case errors.Is(cause, errTimeout):
 		r.Status, r.ExitCode = sandbox.StatusTimedOut, spec.ExitTimedOut
-		r.Reason = fmt.Sprintf("the command was still running after %s and was killed with all it had started", e.timeout)
+		r.Reason = fmt.Sprintf("the command was still running after %s and %s", e.timeout, farewell)
+	case errors.Is(cause, errGaveUp):
+		sig := unix.SIGKILL
+		if strings.HasPrefix(farewell, "ended") {
+			sig = unix.SIGTERM
+		}
+		r.Status, r.ExitCode, r.Signal = sandbox.StatusSignaled, spec.ExitSignalBase+int(sig), unix.SignalName(sig)
+		r.Reason = "the caller gave up, and the command " + farewell
 	case errors.As(cause, &by):
 		r.Status, r.ExitCode, r.Signal = sandbox.StatusSignaled, spec.ExitSignalBase+int(by.by), unix.SignalName(by.by)
 		r.Reason = fmt.Sprintf("the command was killed by signal %d (%s)", int(by.by), r.Signal)
@@ -277,9 +310,27 @@ func (e *execution) Signal(sig syscall.Signal, _ bool) error {
 		return os.ErrProcessDone
 	default:
 		e.stop(stopped{sig})
+		if sig == unix.SIGKILL {
+			e.kill()
+		}
 		return nil
 	}
 }
+
+// Terminate implements [sandbox.Terminator]: the context of Fake.Run ends, and the command ends when
+// Fake.Run returns, at the latest after the grace.
+func (e *execution) Terminate() error {
+	select {
+	case <-e.ended:
+		return os.ErrProcessDone
+	default:
+		e.stop(errGaveUp)
+		return nil
+	}
+}
+
+// kill ends the grace of the command.
+func (e *execution) kill() { e.killing.Do(func() { close(e.killed) }) }
 
 // Wait implements [sandbox.Execution].
 func (e *execution) Wait(ctx context.Context) (sandbox.Result, error) {
@@ -293,7 +344,7 @@ func (e *execution) Wait(ctx context.Context) (sandbox.Result, error) {
 
 // Close implements [sandbox.Execution].
 func (e *execution) Close() error {
-	e.stop(stopped{unix.SIGKILL})
+	e.stop(errGaveUp)
 	<-e.ended
 	return nil
 }

@@ -55,8 +55,9 @@ type Program struct {
 // are ErrUnavailable. Several goroutines may use a Fake, which can call Run in several at a time.
 type Fake struct {
 	// Run plays a command and returns its exit code; only the lowest eight bits count. ctx is
-	// done when the command has to end: after its timeout, by a signal, or with its sandbox. The
-	// command then ends at once, even if Run goes on.
+	// done when the command has to end: after its timeout, by a signal, when its caller gives up, or
+	// with its sandbox. This is the SIGTERM of the command: it ends when Run returns, at the latest
+	// after its grace. By a signal it ends at once. Run may go on after the end.
 	Run func(ctx context.Context, p *Program) int
 	// Result, if set, changes the Result of a command, for example to say that memory ran
 	// out. It cannot change the marks of a fake: ID, Isolation, Limits and Note.

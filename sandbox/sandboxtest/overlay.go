@@ -168,6 +168,9 @@ func (i *instance) Verify(context.Context, bool) error {
 	return nil
 }
 
+// Untie does nothing: the fake copies a renamed directory.
+func (i *instance) Untie(context.Context, launch.Untie) error { return nil }
+
 // Discard implements [sandbox.Snapshotter].
 func (i *instance) Discard(context.Context) error {
 	root, err := i.root()

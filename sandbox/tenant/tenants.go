@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -35,7 +36,7 @@ type Tenants struct {
 // where it does not exist. It belongs to this program's user, and nobody else may
 // enter. The caller closes it.
 func Open(dir string) (_ *Tenants, err error) {
-	path, err := filepath.Abs(dir)
+	path, err := hostpaths.Absolute(dir)
 	if err != nil {
 		return nil, err
 	}

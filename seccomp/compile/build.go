@@ -160,6 +160,8 @@ func actionOf(name specs.LinuxSeccompAction, errno *uint) (libseccomp.ScmpAction
 		return libseccomp.ActTrace.SetReturnCode(code), nil
 	case specs.ActTrap:
 		return libseccomp.ActTrap, nil
+	case specs.ActNotify: // of the runtime's own filters: see checkListener
+		return libseccomp.ActNotify, nil
 	}
 	return libseccomp.ActInvalid, fmt.Errorf("unknown action %q", name)
 }

@@ -2,7 +2,9 @@ package compile
 
 import (
 	"encoding/binary"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -26,16 +28,13 @@ type machine struct {
 const (
 	retAllow = 0x7fff_0000
 	retErrno = 0x0005_0000
+	retTell  = 0x7fc0_0000
 )
 
-// machines are this architecture and, so that neither is forgotten, both that
+// machinesOf are this architecture and, so that neither is forgotten, both that
 // the profiles are made for.
-func machines(t *testing.T, profile string) []machine {
+func machinesOf(t *testing.T, p *specs.LinuxSeccomp) []machine {
 	t.Helper()
-	p, err := seccomp.Profile(profile)
-	if err != nil {
-		t.Fatal(err)
-	}
 	p.Architectures = []specs.Arch{specs.ArchX86_64, specs.ArchAARCH64}
 	filter, err := build(p)
 	if err != nil {
@@ -77,6 +76,15 @@ func (m machine) has(t *testing.T, name string) (number uint32, yes bool) {
 // is stored that way, the lower half of an argument first.
 func (m machine) allows(t *testing.T, number uint32, args ...uint64) bool {
 	t.Helper()
+	answer := m.answer(t, number, args...)
+	if answer != retAllow && answer&^0xffff != retErrno {
+		t.Fatalf("the filter answers %#x", answer)
+	}
+	return answer == retAllow
+}
+
+func (m machine) answer(t *testing.T, number uint32, args ...uint64) uint32 {
+	t.Helper()
 	var data [64]byte
 	binary.BigEndian.PutUint32(data[0:], number)
 	binary.BigEndian.PutUint32(data[4:], m.audit)
@@ -88,17 +96,27 @@ func (m machine) allows(t *testing.T, number uint32, args ...uint64) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if answer != retAllow && answer&^0xffff != retErrno {
-		t.Fatalf("the filter answers %#x", answer)
-	}
-	return answer == retAllow
+	return uint32(answer)
 }
 
 // onMachines runs the claim for each profile and architecture that has the call.
 func onMachines(t *testing.T, name string, claim func(t *testing.T, profile string, allows func(args ...uint64) bool)) {
 	t.Helper()
+	onMachinesOf(t, seccomp.Profile, name, claim)
+}
+
+// onMachinesOf is onMachines for another form of the profiles.
+func onMachinesOf(
+	t *testing.T, form func(profile string) (*specs.LinuxSeccomp, error), name string,
+	claim func(t *testing.T, profile string, allows func(args ...uint64) bool),
+) {
+	t.Helper()
 	for _, profile := range profiles() {
-		for _, m := range machines(t, profile) {
+		p, err := form(profile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range machinesOf(t, p) {
 			t.Run(profile+"/"+m.name+"/"+name, func(t *testing.T) {
 				number, yes := m.has(t, name)
 				if !yes {
@@ -213,6 +231,26 @@ func TestNoModePlantsSetID(t *testing.T) {
 	}
 }
 
+// Without a writable directory of the host only the set-user-ID bit is refused.
+func TestGroupIDsWithoutUserIDs(t *testing.T) {
+	for name, index := range map[string]int{
+		"chmod": 1, "creat": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "mknod": 1, "mknodat": 2, "open": 2, "openat": 3,
+	} {
+		onMachinesOf(t, seccomp.WithGroupIDs, name, func(t *testing.T, _ string, allows func(...uint64) bool) {
+			for mode := range uint64(0o10000) {
+				args := make([]uint64, 4)
+				args[index] = mode | highBits
+				if strings.HasPrefix(name, "open") {
+					args[index-1] = unix.O_CREAT
+				}
+				if want := mode&0o4000 == 0; allows(args...) != want {
+					t.Fatalf("mode %#o: allowed is %v", mode, !want)
+				}
+			}
+		})
+	}
+}
+
 func TestOpenPlantsNoSetID(t *testing.T) {
 	// O_CREAT and the part of O_TMPFILE that is not O_DIRECTORY are the same on
 	// both architectures, asm-generic/fcntl.h.
@@ -230,6 +268,47 @@ func TestOpenPlantsNoSetID(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Told hands over calls that are answered with EPERM, and changes no other answer. The two ioctls are
+// those of the listener, which no command has.
+func TestToldCallsAreRefusedOnes(t *testing.T) {
+	for _, name := range profiles() {
+		p, err := seccomp.Profile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err = seccomp.ForAgent(p, false); err != nil {
+			t.Fatal(err)
+		}
+		before, after := machinesOf(t, p), machinesOf(t, seccomp.Told(p))
+		for i, m := range before {
+			told := map[string]bool{}
+			for number := range uint32(480) {
+				call, err := libseccomp.ScmpSyscall(number).GetNameByArch(m.arch)
+				if err != nil {
+					continue
+				}
+				for bit := range 33 {
+					arg := uint64(1) << bit & 0xffff_ffff
+					was, is := m.answer(t, number, arg, arg), after[i].answer(t, number, arg, arg)
+					if is == retTell && was == retErrno|uint32(unix.EPERM) {
+						told[call] = true
+					} else if was != is {
+						t.Errorf("%s, %s: %s(%#x) is answered %#x in place of %#x", name, m.name, call, arg, is, was)
+					}
+				}
+			}
+			want := []string{"bpf", "clone", "mount", "perf_event_open", "setns", "umount2", "unshare"}
+			if name != "debug" {
+				want = append(want, "kcmp", "pidfd_getfd", "process_vm_readv", "process_vm_writev", "ptrace")
+				slices.Sort(want)
+			}
+			if got := slices.Sorted(maps.Keys(told)); !slices.Equal(got, want) {
+				t.Errorf("%s, %s: told are %q, want %q", name, m.name, got, want)
+			}
+		}
 	}
 }
 

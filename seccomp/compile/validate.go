@@ -40,6 +40,9 @@ func Validate(profile *specs.LinuxSeccomp) error {
 	if n := calls(profile); n > unix.BPF_MAXINSNS {
 		return fmt.Errorf("compile: it has rules for %d calls, more than the %d instructions the kernel takes", n, unix.BPF_MAXINSNS)
 	}
+	if err := checkListener(profile); err != nil {
+		return fmt.Errorf("compile: %w", err)
+	}
 	filter, err := build(profile)
 	if err != nil {
 		return fmt.Errorf("compile: %w", err)
@@ -52,6 +55,19 @@ func Validate(profile *specs.LinuxSeccomp) error {
 	if n := len(program) / unix.SizeofSockFilter; n > unix.BPF_MAXINSNS-stubSize {
 		return fmt.Errorf("compile: the filter has %d instructions, the kernel takes %d and %d are needed besides: use fewer rules with conditions",
 			n, unix.BPF_MAXINSNS, stubSize)
+	}
+	return nil
+}
+
+// checkListener refuses a profile whose calls would wait for a listener: only filters of the runtime have one.
+func checkListener(profile *specs.LinuxSeccomp) error {
+	if profile.DefaultAction == specs.ActNotify {
+		return fmt.Errorf("defaultAction: unknown action %q", profile.DefaultAction)
+	}
+	for i, call := range profile.Syscalls {
+		if call.Action == specs.ActNotify {
+			return fmt.Errorf("syscalls[%d]: action: unknown action %q", i, call.Action)
+		}
 	}
 	return nil
 }

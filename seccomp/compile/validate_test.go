@@ -44,6 +44,8 @@ func TestValidateNamesTheRule(t *testing.T) {
 	}{
 		{"none", nil, "there is none"},
 		{"empty", &specs.LinuxSeccomp{}, `defaultAction: unknown action ""`},
+		{"notification of a call", &specs.LinuxSeccomp{DefaultAction: specs.ActErrno, Syscalls: []specs.LinuxSyscall{ioctl(specs.ActNotify, 1)}},
+			`syscalls[0]: action: unknown action "SCMP_ACT_NOTIFY"`},
 		{"notification", &specs.LinuxSeccomp{DefaultAction: specs.ActNotify}, "defaultAction: unknown action"},
 		{"architecture", &specs.LinuxSeccomp{DefaultAction: specs.ActKill, Architectures: []specs.Arch{specs.ArchX86_64, "x"}}, `architectures[1]: unknown architecture "x"`},
 		{"flag", &specs.LinuxSeccomp{DefaultAction: specs.ActKill, Flags: []specs.LinuxSeccompFlag{"x"}}, `flags[0]: unknown flag "x"`},

@@ -151,7 +151,7 @@ static bool parse_filter(const char *input, size_t size)
 	if (taken) {
 		memcpy(&h, bytes, sizeof(h));
 		insist(h.count > 0 && size == sizeof(h) + 8 * (size_t)h.count, "count is wrong");
-		insist((h.flags & 8) == 0, "flags ask for a listener");
+		insist((h.flags & ~15U) == 0, "flags are unknown");
 	}
 	free(bytes);
 	return taken;

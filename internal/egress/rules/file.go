@@ -16,7 +16,11 @@ func ParseFile(name string, r io.Reader) (allow, deny []string, err error) {
 	lines, number := bufio.NewScanner(r), 0
 	for lines.Scan() {
 		number++
-		text := strings.TrimSpace(withoutComment(lines.Text()))
+		line := lines.Text()
+		if number == 1 {
+			line = strings.TrimPrefix(line, "\ufeff") // the byte order mark of editors on Windows
+		}
+		text := strings.TrimSpace(withoutComment(line))
 		if text == "" {
 			continue
 		}

@@ -169,7 +169,7 @@ func TestEachPresetIsRules(t *testing.T) {
 }
 
 func TestParseFile(t *testing.T) {
-	const text = "# what the build needs\n\n@pypi\r\n  example.com:8443 ; own server # of the team\n\tdeny\t *.example.com ; old\nGET example.org/a#b"
+	const text = "\ufeff# what the build needs\n\n@pypi\r\n  example.com:8443 ; own server # of the team\n\tdeny\t *.example.com ; old\nGET example.org/a#b"
 	_, _, err := ParseFile("rules.txt", strings.NewReader(text))
 	if err == nil || !strings.HasPrefix(err.Error(), `rules.txt:6: "GET example.org/a#b": path "/a#b"`) {
 		t.Error(err)

@@ -220,8 +220,9 @@ func (r *Rule) allowSource(path string, f *os.File) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
+	isSocket := st.Mode&unix.S_IFMT == unix.S_IFSOCK // then package rootfs checks that the client may connect
 	switch {
-	case flags&unix.O_PATH != 0, flags&unix.O_ACCMODE == unix.O_WRONLY:
+	case flags&unix.O_PATH != 0 && !isSocket, flags&unix.O_ACCMODE == unix.O_WRONLY:
 		return refused("%s: you cannot read it", path)
 	case st.Uid != r.uid:
 		return refused("%s: it does not belong to you", path)
@@ -241,7 +242,8 @@ func writable(b spec.Bind, f *os.File) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", b.Source, err)
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR && flags&unix.O_ACCMODE != unix.O_RDWR {
+	kind := st.Mode & unix.S_IFMT
+	if kind != unix.S_IFDIR && kind != unix.S_IFSOCK && flags&unix.O_ACCMODE != unix.O_RDWR {
 		return refused("%s: you cannot write it", b.Source)
 	}
 	return nil

@@ -11,9 +11,9 @@ import (
 )
 
 // answer sends a frame. It ignores errors, because listen notices a client that is gone.
-func (c *call) answer(a *launch.Answer, files ...*os.File) {
+func (c *call) answer(a *launch.Answer) {
 	if body := c.encode(a); body != nil {
-		_ = c.channel.Send(context.Background(), body, files...)
+		_ = c.channel.Send(context.Background(), body)
 	}
 }
 

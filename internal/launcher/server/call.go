@@ -31,8 +31,8 @@ type call struct {
 
 	// gone is closed when nothing more can come from the client.
 	gone chan struct{}
-	// making says that the call makes a sandbox.
-	making atomic.Bool
+	// making says that the call makes a sandbox, and joining that the writes of its transaction join.
+	making, joining atomic.Bool
 
 	// mu guards the fields below. It is held while a control is carried out, so that controls
 	// keep their order.
@@ -129,6 +129,9 @@ const lastWord = time.Second
 
 // hangUp ends the call's socket when its context has ended.
 func (c *call) hangUp() {
+	if c.joining.Load() {
+		return // the client gets the Result; stay closes the socket after the join
+	}
 	if c.making.Load() {
 		// The client's message may be in the socket, not yet read: do not lose it.
 		time.AfterFunc(lastWord, c.channel.HangUp)
@@ -323,6 +326,8 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 		return nil, c.hand(ctx, func(box Sandbox) (*os.File, error) { return box.NetworkDecider(ctx) })
 	case launch.OpNetworkLog:
 		return c.networkLog(ctx)
+	case launch.OpUntie:
+		return &launch.Answer{}, c.withFiles(ctx, func(box Sandbox) error { return box.Untie(ctx, untieOf(r)) })
 	case launch.OpVerify:
 		return &launch.Answer{}, c.withFiles(ctx, func(box Sandbox) error { return box.Verify(ctx, r.Sync) })
 	}
@@ -473,4 +478,12 @@ func (c *call) list(ctx context.Context) (*launch.Answer, error) {
 		c.log().Error("list the sandboxes", "error", err)
 	}
 	return &launch.Answer{List: seen}, nil
+}
+
+// untieOf is the question of an untie. Without one, each directory that was ever renamed back is an error.
+func untieOf(r *launch.Request) launch.Untie {
+	if r.Untie == nil {
+		return launch.Untie{Directories: true}
+	}
+	return *r.Untie
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/images"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/logfile"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -78,6 +79,8 @@ type Sandbox interface {
 	Applied(ctx context.Context, tree string, stamps []launch.Stamp) error
 	// Verify returns launch.ErrDamaged if a write to the sandbox was lost.
 	Verify(ctx context.Context, sync bool) error
+	// Untie says whether an apply can begin, and has the host's directories free to go that were renamed in the sandbox.
+	Untie(ctx context.Context, u launch.Untie) error
 	// Dial connects to a port of the sandbox.
 	Dial(ctx context.Context, target launch.Target) (*os.File, error)
 	Release()
@@ -88,9 +91,15 @@ type Sandbox interface {
 type Process interface {
 	ID() string
 	Started(ctx context.Context) error
+	// Joining is closed when the writes of a transaction begin to join; nil for other commands. Wait
+	// does not give up a join.
+	Joining() <-chan struct{}
 	Terminal() *os.File
-	Output() (stdout, stderr *os.File)
+	Output() (stdout, stderr logfile.File)
 	Signal(sig syscall.Signal, tree bool) error
+	// Terminate ends the command and all that it has started, with its grace. Wait then tells that
+	// the client gave up.
+	Terminate() error
 	Wait(ctx context.Context) (spec.Result, error)
 	Close() error
 }

@@ -72,7 +72,7 @@ func (d *Daemon) Run(ctx context.Context, listeners []Socket) error {
 	serving.Go(func() { d.Adopt(ctx) })
 	<-ctx.Done()
 	d.Log.Info("ending", "grace", d.Grace.String())
-	endAfter(d.Grace, d.Log)
+	d.endAfter()
 	failed := context.Cause(ctx)
 	cancel(nil)
 	err := CloseListeners(listeners)
@@ -97,25 +97,48 @@ func (d *Daemon) RunConn(ctx context.Context, conn *net.UnixConn) error {
 	}()
 	select {
 	case <-served: // its commands have their grace, and a signal does not shorten that
-		stop = func() {}
+		stop = nil
 	case <-ctx.Done():
 	}
-	endAfter(d.Grace, d.Log)
+	d.endAfter()
 	d.end(stop)
 	<-served
 	return err
 }
 
-// end shuts the server down, and gives commands their grace. A second signal ends this process at
-// once.
+// end shuts the server down, and gives commands their grace. With stop, which ends the effect of the
+// first signal, a second signal ends this process at once, or after the joins under way.
 func (d *Daemon) end(stop context.CancelFunc) {
-	stop()
+	if stop != nil {
+		defer d.endAtSignal(stop)()
+	}
 	if d.Ending != nil {
 		go d.Ending()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), d.Grace)
 	defer cancel()
 	d.Shutdown(ctx)
+}
+
+// endAtSignal has a signal end this process once no transaction joins, or after joinTime, until done is called. Later
+// signals have their usual effect.
+func (d *Daemon) endAtSignal(stop context.CancelFunc) (done func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
+	stop()
+	go func() {
+		s, ok := <-signals
+		if !ok {
+			return
+		}
+		d.awaitJoins(joinTime)
+		signal.Reset(s)
+		_ = unix.Kill(unix.Getpid(), s.(unix.Signal)) // a process can always send itself a signal
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(signals)
+	}
 }
 
 // InheritedConn takes over a connection that this process has inherited.

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -53,7 +54,8 @@ func (c *call) begin(ctx context.Context, files [3]*os.File) (*running, *handle,
 	if err := c.peer.allowOutput(&command); err != nil {
 		return nil, nil, err
 	}
-	r := &running{detached: command.Detached, tell: command.Terminal != nil || command.Detached}
+	r := &running{detached: command.Detached, abandoned: command.Detached, starts: command.Detached,
+		tell: command.Terminal != nil || command.Detached}
 	return c.run(ctx, r, func(box Sandbox) (Process, error) { return box.Start(ctx, command, files) })
 }
 
@@ -105,23 +107,40 @@ type running struct {
 	// tell says that the client gets the answer about the start without a request. This answer
 	// has files that the client must get.
 	tell bool
+	// abandoned says that this call has started a detached command of which its client does not
+	// know, and then ends the command. call.mu guards it.
+	abandoned bool
+	// starts says that this call has started the detached command, and gaveUp that the client has
+	// given up the command. call.mu guards gaveUp.
+	starts, gaveUp bool
 	// asked is closed, and waited is true, when the client has asked for the end of a detached
 	// command.
 	asked  chan struct{}
 	waited bool
+	// tellJoin is closed when the client has asked whether a transaction joins.
+	tellJoin  chan struct{}
+	asksJoins bool
 }
 
 // stay serves a command until it ends or the client disconnects. If the client disconnects, stay
 // kills a command that is not detached.
 func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
-	r.asked = make(chan struct{})
+	r.asked, r.tellJoin = make(chan struct{}), make(chan struct{})
 	client := ctx // ends with the client, and not when the launcher drains
 	ctx, cancel := context.WithCancel(ctx)
+	over := make(chan struct{})
 	var telling sync.WaitGroup
+	if r.Joining() != nil {
+		telling.Go(func() { c.watchJoin(r, over) })
+	}
 	defer func() {
 		cancel()
+		close(over)
 		c.takeControls(func(launch.Control) {}) // ignore later controls
 		telling.Wait()
+		if r.abandoned { // no control changes it any more
+			c.endAbandoned(r)
+		}
 		if err := r.Close(); err != nil {
 			c.log().Error("end a command", "id", c.request.ID, "exec", r.ID(), "error", err)
 		}
@@ -129,7 +148,7 @@ func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 			c.server.handles.forget(h)
 		}
 	}()
-	told := r.tell
+	told, ends := r.tell, false
 	c.takeControls(func(control launch.Control) {
 		if control.Tell && !told {
 			told = true
@@ -137,8 +156,15 @@ func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 				defer c.recover()
 				// If the command does not run, the answer about its end says so.
 				if r.Started(ctx) == nil {
-					c.tell(r.Process)
+					_ = c.tell(r.Process) // listen notices a client that is gone
 				}
+			})
+		}
+		if control.End && !ends {
+			ends = true
+			telling.Go(func() {
+				defer c.recover()
+				_ = r.Terminate() // the answer about its end says so
 			})
 		}
 		r.control(control)
@@ -147,7 +173,10 @@ func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 		if err := r.Started(ctx); err != nil {
 			return err
 		}
-		c.tell(r.Process)
+		if err := c.tell(r.Process); err != nil {
+			return err
+		}
+		c.known(r)
 	}
 	if r.detached {
 		// The command goes on without the launcher: nothing is lost when the launcher ends. After a
@@ -160,12 +189,61 @@ func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 		}
 	}
 	result, err := r.Wait(ctx)
+	if r.Joining() != nil { // then hangUp leaves the socket open
+		context.AfterFunc(client, func() { time.AfterFunc(lastWord, func() { c.channel.Close() }) })
+	}
 	if err != nil {
 		return err
 	}
 	c.server.ended(h, result)
 	c.result(client, result)
 	return nil
+}
+
+// watchJoin notes that the writes of a transaction join, and tells the client if it asks for that. It
+// returns once the client has got the Result.
+func (c *call) watchJoin(r *running, over <-chan struct{}) {
+	defer c.recover()
+	select {
+	case <-r.Joining():
+	case <-over:
+		return
+	}
+	c.server.joins.Add(1)
+	defer c.server.joins.Add(-1)
+	c.joining.Store(true)
+	select {
+	case <-r.tellJoin:
+		c.answer(&launch.Answer{Joining: true})
+		<-over
+	case <-over:
+	}
+}
+
+// known notes that the client knows of its command, unless the client has given up the command.
+func (c *call) known(r *running) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.abandoned = r.gaveUp
+}
+
+// forgetTime bounds the end of an abandoned command.
+const forgetTime = 30 * time.Second
+
+// endAbandoned kills a detached command of which no client knows, and removes its state.
+func (c *call) endAbandoned(r *running) {
+	ctx, cancel := context.WithTimeout(context.Background(), forgetTime)
+	defer cancel()
+	err := r.Signal(syscall.SIGKILL, true)
+	if errors.Is(err, os.ErrProcessDone) {
+		err = nil
+	}
+	if err == nil {
+		_, err = r.Wait(ctx)
+	}
+	if err != nil {
+		c.log().Error("end a detached command whose client has gone", "id", c.request.ID, "exec", r.ID(), "error", err)
+	}
 }
 
 // result sends a Result. A client can take it late, and a Result that is lost cannot be asked for again. So only the
@@ -179,6 +257,11 @@ func (c *call) result(client context.Context, r spec.Result) {
 			r.Files = &spec.Files{Truncated: true}
 			body = c.encode(&launch.Answer{Result: launch.NewWireResult(r)})
 		}
+	}
+	if client.Err() != nil { // the launcher ends: it has waited for a join only
+		var cancel context.CancelFunc
+		client, cancel = context.WithTimeout(context.WithoutCancel(client), lastWord)
+		defer cancel()
 	}
 	if body != nil {
 		_ = c.channel.Send(client, body) // listen notices a client that is gone
@@ -201,6 +284,13 @@ func (r *running) control(control launch.Control) {
 		r.waited = true
 		close(r.asked)
 	}
+	if control.TellJoin && !r.asksJoins {
+		r.asksJoins = true
+		close(r.tellJoin)
+	}
+	if control.Abandon && r.starts {
+		r.gaveUp, r.abandoned = true, true
+	}
 	if control.Signal != 0 {
 		// Ignore an error: if the command has ended, the answer about its end says so.
 		_ = r.Signal(syscall.Signal(control.Signal), control.Tree)
@@ -208,7 +298,7 @@ func (r *running) control(control launch.Control) {
 }
 
 // tell sends the answer that the command runs, with its files.
-func (c *call) tell(p Process) {
+func (c *call) tell(p Process) error {
 	started := &launch.Started{Exec: p.ID()}
 	var files []*os.File
 	give := func(kind launch.FileKind, f *os.File) {
@@ -219,7 +309,12 @@ func (c *call) tell(p Process) {
 	}
 	give(launch.FileTerminal, p.Terminal())
 	stdout, stderr := p.Output()
-	give(launch.FileStdout, stdout)
-	give(launch.FileStderr, stderr)
-	c.answer(&launch.Answer{Started: started}, files...)
+	if stdout.Ring {
+		give(launch.FileStdoutRing, stdout.File)
+		give(launch.FileStderrRing, stderr.File)
+	} else {
+		give(launch.FileStdout, stdout.File)
+		give(launch.FileStderr, stderr.File)
+	}
+	return c.channel.Send(context.Background(), c.encode(&launch.Answer{Started: started}), files...)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/images"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/logfile"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -283,6 +284,8 @@ func (h *fakeHandle) Dial(context.Context, launch.Target) (*os.File, error) {
 
 func (h *fakeHandle) Verify(context.Context, bool) error { return h.usable() }
 
+func (h *fakeHandle) Untie(context.Context, launch.Untie) error { return h.usable() }
+
 func (h *fakeHandle) usable() error {
 	switch h.now().State {
 	case spec.StateStopped:
@@ -320,6 +323,9 @@ func (h *fakeHandle) Start(ctx context.Context, c spec.Command, files [3]*os.Fil
 		fmt.Fprint(files[1], strings.Join(c.Args[1:], " "))
 	case "hang", "panic-later", "panic-signal", "oom", "slow":
 		p.what = c.Args[0]
+	case "join": // until a SIGKILL
+		p.what, p.joining = c.Args[0], make(chan struct{})
+		close(p.joining)
 	}
 	if c.Args[0] == "oom" {
 		h.mu.Lock()
@@ -448,6 +454,7 @@ type fakeProcess struct {
 	closed  bool
 	once    sync.Once
 	killed  chan struct{}
+	joining chan struct{}
 }
 
 func (p *fakeProcess) ID() string { return p.id }
@@ -459,14 +466,17 @@ func (p *fakeProcess) Started(ctx context.Context) error {
 	return p.failed
 }
 
-func (p *fakeProcess) Terminal() *os.File           { return p.terminal }
-func (p *fakeProcess) Output() (out, errs *os.File) { return nil, nil }
-func (p *fakeProcess) kill()                        { p.once.Do(func() { close(p.killed) }) }
+func (p *fakeProcess) Joining() <-chan struct{}         { return p.joining }
+func (p *fakeProcess) Terminal() *os.File               { return p.terminal }
+func (p *fakeProcess) Output() (out, errs logfile.File) { return out, errs }
+func (p *fakeProcess) kill()                            { p.once.Do(func() { close(p.killed) }) }
 func (p *fakeProcess) result(s spec.Status) spec.Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return spec.Result{ID: p.box.info.ID, Status: s, Reason: strings.Join(p.signals, " ")}
 }
+
+func (p *fakeProcess) Terminate() error { return p.Signal(syscall.SIGKILL, true) }
 
 func (p *fakeProcess) Signal(sig syscall.Signal, tree bool) error {
 	if p.what == "panic-signal" {
@@ -487,6 +497,11 @@ func (p *fakeProcess) Wait(ctx context.Context) (spec.Result, error) {
 		panic("a later defect")
 	case "oom":
 		return p.result(spec.StatusOOMKilled), nil
+	case "join":
+		select {
+		case <-p.killed:
+		case <-time.After(10 * time.Second): // the test has failed
+		}
 	case "hang", "panic-signal", "slow":
 		select {
 		case <-p.killed:

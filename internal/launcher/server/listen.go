@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
 // A Listener is a socket that clients connect to. Close removes it.
@@ -29,7 +30,7 @@ const SameGroup = -1
 // Listen makes the socket, with a mode and a group, in a directory that exists. Listen replaces a
 // stale socket, on which no process listens, and no other file.
 func Listen(path string, mode fs.FileMode, group int) (_ *Listener, err error) {
-	if path, err = filepath.Abs(path); err != nil {
+	if path, err = hostpaths.Absolute(path); err != nil {
 		return nil, err
 	}
 	if err := checkDir(filepath.Dir(path)); err != nil {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -78,7 +77,7 @@ func (u *UserName) UnmarshalJSON(data []byte) error {
 	}
 	var name string
 	if err := json.Unmarshal(data, &name); err != nil {
-		return errors.New("user: write a name or a number")
+		return errors.New("write the name or the number of a user")
 	}
 	*u = UserName(name)
 	return nil
@@ -147,13 +146,8 @@ func ownRules(f *os.File) error {
 
 func parseRules(data []byte) (Rules, error) {
 	var r Rules
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&r); err != nil {
+	if err := spec.DecodeJSON(data, &r, "file"); err != nil {
 		return Rules{}, err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return Rules{}, errors.New("something follows the closing brace")
 	}
 	seen := map[uint32]bool{}
 	for i := range r.Peers {

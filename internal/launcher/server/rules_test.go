@@ -33,10 +33,17 @@ func TestRulesThatAreNone(t *testing.T) {
 		"negative blanks":      {`{"peers":[{"user":7,"blanks":-1}]}`, "blanks: -1"},
 		"negative images":      {`{"peers":[{"user":7,"images":-1}]}`, "images: -1"},
 		"tiny limits":          {`{"peers":[{"user":7,"limits":{"memory":1}}]}`, "limits.memory"},
-		"a number too far":     {`{"peers":[{"user":4294967296}]}`, "user"},
+		"a number too far":     {`{"peers":[{"user":4294967296}]}`, "peers[0].user: write the name or the number"},
+		"a text for a number":  {"{\n\"peers\":[{\"user\":7,\n\"calls\":\"many\"}]}", `line 3: "peers.calls" is a JSON string; write a number`},
+		"a list of users":      {`{"peers":{"user":7}}`, `"peers" is a JSON object; write an array`},
+		"a list in place":      {`[]`, "the file is a JSON array; write an object"},
+		"a wrong size":         {`{"peers":[{"user":7},{"user":8,"limits":{"memory":"much"}}]}`, "peers[1].limits.memory: "},
+		"nothing":              {"", "file is empty"},
+		"half of it":           {`{"peers":[`, "file ends before its closing brace"},
+		"a line":               {"{\"peers\":[\n{\"usr\":7}]}", `line 2: unknown field "usr"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if r, err := parseRules([]byte(test.text)); err == nil || !strings.Contains(err.Error(), test.says) {
+			if r, err := parseRules([]byte(test.text)); err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "json: ") || strings.Contains(err.Error(), "server.") {
 				t.Errorf("%+v, %v", r, err)
 			}
 		})

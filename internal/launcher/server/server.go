@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -40,6 +41,9 @@ type Server struct {
 	// must end.
 	ctx, draining context.Context
 	cancel, drain context.CancelFunc
+
+	// joins counts the calls whose transaction joins, until the client has the Result.
+	joins atomic.Int64
 
 	// mu guards the fields below.
 	mu    sync.Mutex
@@ -280,8 +284,9 @@ func (s *Server) closeIdleLocked() {
 }
 
 // Shutdown takes no more calls, waits for the calls under way until ctx ends, and then ends the
-// rest. Sandboxes stay up, except sandboxes that are tied to a connection. Shutdown leaves no
-// goroutine behind. So clients can make it take any time: see endAfter.
+// rest, except transactions that join: these end by themselves, and their clients get the Result.
+// Sandboxes stay up, except sandboxes that are tied to a connection. Shutdown leaves no goroutine
+// behind. So clients can make it take any time: see endAfter.
 func (s *Server) Shutdown(ctx context.Context) {
 	s.mu.Lock()
 	s.drain()

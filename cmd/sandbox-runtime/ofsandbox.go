@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/oci"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+// The OCI commands that work on sandboxes, too. Each function is an [oci.OnSandbox].
+
+func stateCommand() *cli.Command  { return oci.State(stateOfSandbox) }
+func deleteCommand() *cli.Command { return oci.Delete(deleteSandbox) }
+func execCommand() *cli.Command   { return oci.Exec(execSandboxFlags(), execOnSandbox) }
+
+func stateOfSandbox(ctx context.Context, cmd *cli.Command) (done bool, err error) {
+	if !namesListed(cmd) {
+		if !record.Has(commandline.StateRoot(cmd), cmd.Args().First()) {
+			return false, nil
+		}
+		return true, commandline.OnContainer(1, printOwnState)(ctx, cmd)
+	}
+	return true, withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error {
+		info, err := box.Info(ctx)
+		if err != nil {
+			return err
+		}
+		return oci.WriteState(cmd, listedState(info))
+	})
+}
+
+func execOnSandbox(ctx context.Context, cmd *cli.Command) (done bool, err error) {
+	if !namesSandbox(cmd) && !meansSandbox(cmd) {
+		return false, nil
+	}
+	return true, concluding(execInSandbox)(ctx, cmd)
+}
+
+// deleteSandbox removes more than a container: the sandbox was made by up or do, and goes
+// as with down.
+func deleteSandbox(ctx context.Context, cmd *cli.Command) (done bool, err error) {
+	if !namesSandbox(cmd) {
+		return false, nil
+	}
+	id, force := cmd.Args().First(), cmd.Bool("force")
+	return true, withSandboxes(ctx, cmd, func(m *sandboxes) error {
+		box, err := m.Get(ctx, id)
+		if m.launcher == nil && err != nil && !force {
+			return err
+		}
+		if err == nil && !force {
+			info, err := box.Info(ctx)
+			if err != nil {
+				return err
+			}
+			if info.State != sandbox.StateStopped {
+				return fmt.Errorf("cannot delete container %s that is not stopped: %s", id, info.State)
+			}
+		}
+		return m.Remove(ctx, id)
+	})
+}

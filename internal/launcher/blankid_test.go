@@ -1,0 +1,77 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A launcher holds the directory of a blank until a claim. No request may wait for that.
+func TestTheIDOfABlankIsAnsweredAtOnce(t *testing.T) {
+	l := newTestLauncher(t)
+	b, err := l.newBlank(t.Context(), defaultKind(t), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.remove(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
+	defer cancel()
+	for _, reuse := range []bool{true, false} {
+		_, err := l.Create(ctx, launch.Create{Name: b.id, Reuse: reuse}, Sources{})
+		if !errors.Is(err, launch.ErrExists) || errors.Is(err, launch.ErrBusy) {
+			t.Errorf("create, reuse %v: %v", reuse, err)
+		}
+	}
+	if err := l.Remove(ctx, b.id); err != nil { // as if there were no sandbox
+		t.Errorf("remove: %v", err)
+	}
+	if _, err := l.Info(ctx, b.id); !errors.Is(err, launch.ErrNotFound) {
+		t.Errorf("info: %v", err)
+	}
+	if err := b.check(ctx, testhost.Patience); err != nil {
+		t.Errorf("the blank: %v", err)
+	}
+}
+
+// Too few descriptors say nothing about a blank.
+func TestACheckWithFewDescriptorsKeepsABlank(t *testing.T) {
+	l := newTestLauncher(t)
+	config, err := completed(spec.Config{}, spec.StorageMemory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir() // with a program that a note names
+	testhost.WriteFile(t, bin+"/go", "")
+	if err := os.Chmod(bin+"/go", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	wanted, _ := templateOf(launch.Create{Config: config, Path: bin, Home: "/nowhere"}, Sources{}, imageRoot{})
+	kind, err := wanted.kind()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := l.newBlank(t.Context(), kind, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.remove(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	for free := range 8 {
+		testhost.WithFreeDescriptors(t, free, func() { err = l.checkBlank(t.Context(), b, false) })
+		if err != nil {
+			t.Errorf("%d free descriptors: %v", free, err)
+		}
+	}
+}

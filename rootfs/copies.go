@@ -1,0 +1,238 @@
+package rootfs
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Copies of small files of the host's /etc lie in a directory of the runtime's own. Each sandbox shows
+// the directory as the lower layer of a read-only overlay over its own /etc, so that no sandbox has memory
+// for files that it does not use, and no two sandboxes share an inode (docs/adr/0016).
+//
+// A version of the copies is a directory of this form:
+//
+//	BOOT-KEY/list    the names of the files that sandboxes see, a line each
+//	BOOT-KEY/tree    the files
+//
+// KEY is a sum of all that decides on the files: [copyKey]. A version never changes, and is never removed
+// in its boot: a sandbox can show the version. No sandbox outlives the boot. After a loss of power, a file of
+// an earlier boot can be empty.
+
+// mostVersions bounds the versions of one boot. Further sandboxes have copies of their own.
+const mostVersions = 32
+
+// A version takes at most one part in roomParts of the free room of its file system.
+const roomParts = 16
+
+// settleTime is longer than the time in which two changes of a file can get the same time stamp.
+const settleTime = 2 * time.Second
+
+// draftName is the name of a version that is not whole. Only the holder of the lock has a draft.
+const draftName = "draft"
+
+var (
+	errMostVersions = errors.New("too many versions of the copies")
+	errLittleRoom   = errors.New("little free room for copies")
+	errUnsettled    = errors.New("a file changes")
+)
+
+// A copied file of /etc is in the key of a version, with the sum that its package has.
+type copied struct {
+	name, sum string
+	state     fileState
+	link      bool // a symbolic link can lead to the file
+}
+
+// settled says whether each change of the file after a time gives the file another state.
+func (f copied) settled(began time.Time) bool {
+	return time.Unix(f.state.changed.Unix()).Before(began.Add(-settleTime))
+}
+
+// unchanged says whether the file below a directory still has its state.
+func (f copied) unchanged(dir int) bool {
+	flags := unix.AT_SYMLINK_NOFOLLOW
+	if f.link {
+		flags = 0
+	}
+	var st unix.Stat_t
+	err := unix.Fstatat(dir, f.name, &st, flags)
+	return err == nil && stateOf(&st, nil) == f.state
+}
+
+// bootID tells boots apart.
+var bootID = sync.OnceValues(func() (string, error) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSuffix(string(id), "\n"), err
+})
+
+// thisProgram tells programs apart. Another version of this program can have other rules.
+var thisProgram = sync.OnceValues(func() (fileState, error) {
+	var st unix.Stat_t
+	err := unix.Stat("/proc/self/exe", &st)
+	return stateOf(&st, err), err
+})
+
+// copyKey is the name of a version: the boot, and the sum of the states of the files and of the program.
+func copyKey(files []copied) (string, error) {
+	boot, err := bootID()
+	if err != nil {
+		return "", err
+	}
+	program, err := thisProgram()
+	if err != nil {
+		return "", err
+	}
+	all := fmt.Appendf(nil, "1 %v\n", program)
+	for _, f := range files {
+		all = fmt.Appendf(all, "%q %s %v\n", f.name, f.sum, f.state)
+	}
+	return fmt.Sprintf("%s-%x", boot, sha256.Sum256(all)), nil
+}
+
+// A copyStore is the directory of all versions. Its lock (flock(2)) is for the process that makes a version.
+type copyStore struct{ dir *os.File }
+
+func (s copyStore) path(name string) string {
+	return fmt.Sprintf("/proc/self/fd/%d/%s", s.dir.Fd(), name)
+}
+
+// list returns the names of the files of a version. The error is fs.ErrNotExist without the version.
+func (s copyStore) list(key string) (names []string, err error) {
+	text, err := os.ReadFile(s.path(key + "/list"))
+	for line := range strings.Lines(string(text)) {
+		names = append(names, strings.TrimSuffix(line, "\n"))
+	}
+	return names, err
+}
+
+// lock gets the lock, and does not wait for it: the process that has the lock can hang.
+func (s copyStore) lock() (unlock func(), err error) {
+	fd := int(s.dir.Fd())
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, os.NewSyscallError("flock", err)
+	}
+	// A program that this process starts can have the descriptor for a moment.
+	return func() { _ = unix.Flock(fd, unix.LOCK_UN) }, nil
+}
+
+// tidy removes the drafts of killed processes and the versions of earlier boots. It returns an error if the
+// store can have no further version with these texts. The caller has the lock.
+func (s copyStore) tidy(texts map[string]string) error {
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(s.path(""))
+	if err != nil {
+		return err
+	}
+	versions := 0
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), boot+"-") {
+			versions++
+		} else if err := os.RemoveAll(s.path(e.Name())); err != nil {
+			return err
+		}
+	}
+	if versions >= mostVersions {
+		return errMostVersions
+	}
+	return s.room(texts)
+}
+
+// room returns an error if the copies would take much of the free room.
+func (s copyStore) room(texts map[string]string) error {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(s.dir.Fd()), &fs); err != nil {
+		return os.NewSyscallError("fstatfs", err)
+	}
+	size := 0
+	for _, text := range texts {
+		size += copySize(text)
+	}
+	inodes := 2 * len(texts) // and directories
+	if uint64(size) > fs.Bavail*uint64(fs.Bsize)/roomParts || fs.Files > 0 && uint64(inodes) > fs.Ffree/roomParts {
+		return errLittleRoom
+	}
+	return nil
+}
+
+// copySize is the room that a copy takes.
+func copySize(text string) int {
+	page := os.Getpagesize()
+	return (len(text) + page - 1) / page * page
+}
+
+// add makes a version. The caller has the lock, and the store does not have the version.
+func (s copyStore) add(key string, texts map[string]string) (err error) {
+	if err := s.tidy(texts); err != nil {
+		return err
+	}
+	draft := s.path(draftName)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(draft))
+		}
+	}()
+	if err := os.Mkdir(draft, 0o700); err != nil {
+		return err
+	}
+	names := bytes.Buffer{}
+	for name, text := range texts {
+		if err := writeCopy(filepath.Join(draft, "tree"), name, text); err != nil {
+			return err
+		}
+		names.WriteString(name + "\n")
+	}
+	if err := os.WriteFile(filepath.Join(draft, "list"), names.Bytes(), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(draft, s.path(key))
+}
+
+// writeCopy writes a file, and the directories above, for every user.
+func writeCopy(top, name, text string) error {
+	for _, dir := range append(parents(name), "") {
+		at := filepath.Join(top, dir)
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			return err
+		}
+		if err := os.Chmod(at, 0o755); err != nil { //nolint:gosec // every user of a sandbox sees the files
+			return err
+		}
+	}
+	at := filepath.Join(top, name)
+	return errors.Join(os.WriteFile(at, []byte(text), 0o644), os.Chmod(at, 0o644)) //nolint:gosec // as above
+}
+
+// parents are the directories above a relative path.
+func parents(name string) (all []string) {
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		all = append(all, dir)
+	}
+	return all
+}
+
+// open opens the tree of a version.
+func (s copyStore) open(key string) (*source, error) {
+	fd, err := openBeneath(int(s.dir.Fd()), key+"/tree")
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	name := filepath.Join(s.dir.Name(), key)
+	return &source{path: name, origin: name, real: name, fd: fd, tree: -1, dir: true, mode: st.Mode, shown: asOnDisk}, nil
+}

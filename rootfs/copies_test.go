@@ -1,0 +1,347 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/conffiles"
+)
+
+// openDir opens a directory again and again, as a launcher does.
+func openDir(dir string) func() (*os.File, error) {
+	return func() (*os.File, error) { return os.Open(dir) }
+}
+
+// versions are the versions of the copies in a directory.
+func versions(t *testing.T, dir string) []string {
+	t.Helper()
+	all, err := filepath.Glob(dir + "/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// A sharing shows the files of a directory in the place of /etc, as a root does.
+type sharing struct {
+	t          *testing.T
+	dir, store string
+	files      []conffiles.File
+}
+
+func newSharing(t *testing.T, names ...string) *sharing {
+	t.Helper()
+	s := &sharing{t: t, dir: etcOfTest(t), store: t.TempDir()}
+	for _, name := range names {
+		s.write(name, "text of "+name+"\n")
+		s.files = append(s.files, conffiles.File{Name: name})
+	}
+	return s
+}
+
+func (s *sharing) write(name, text string) {
+	s.t.Helper()
+	testhost.WriteFile(s.t, filepath.Join(s.dir, name), text)
+}
+
+// planned is a plan that begins at a time.
+func (s *sharing) planned(began time.Time) *plan {
+	s.t.Helper()
+	p := &plan{root: newDir(), rules: &rules{}, copies: openDir(s.store), began: began}
+	s.t.Cleanup(p.close)
+	etc, err := p.open(s.dir, asNobody)
+	if err == nil {
+		err = p.takeConffiles(etc, p.root, s.files)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return p
+}
+
+// later is a plan that begins long after the files have changed.
+func (s *sharing) later() *plan {
+	s.t.Helper()
+	return s.planned(time.Now().Add(time.Hour))
+}
+
+// shows checks whether a plan shows the copies that many sandboxes have, or copies of its own.
+func (s *sharing) shows(p *plan, shared bool, versionsNow int) {
+	s.t.Helper()
+	if (p.root.under != nil) != shared {
+		s.t.Errorf("shared copies: %v, want %v", !shared, shared)
+	}
+	if got := versions(s.t, s.store); len(got) != versionsNow {
+		s.t.Errorf("versions %q, want %d", got, versionsNow)
+	}
+	if shared {
+		if err := p.root.readCopies(p.root.under.fd, "."); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	for _, f := range s.files {
+		n := p.root
+		for _, name := range split(f.Name) {
+			n = n.children[name]
+		}
+		text, err := os.ReadFile(filepath.Join(s.dir, f.Name))
+		if err != nil || n.text != string(text) {
+			s.t.Errorf("%s: %q, want %q, %v", f.Name, n.text, text, err)
+		}
+	}
+}
+
+func TestAVersionOfCopiesIsMadeOnce(t *testing.T) {
+	s := newSharing(t, "tool/conf", "big")
+	s.write("big", strings.Repeat("x", mostConffileCopied+1))
+	for range 2 {
+		s.shows(s.later(), true, 1)
+	}
+	s.write("tool/conf", "another text\n")
+	s.shows(s.later(), true, 2)
+	s.write("tool/conf", "token = x\n")
+	for range 2 {
+		if got, want := describe(s.later().root, "/"), "/ dir 755\n/big file\n"; got != want {
+			t.Errorf("got\n%s, want\n%s", got, want)
+		}
+	}
+}
+
+// A sandbox can show each version. So all versions stay.
+func TestVersionsOfCopiesStay(t *testing.T) {
+	s := newSharing(t, "conf")
+	first := s.later()
+	for i := range mostVersions {
+		s.shows(s.later(), true, i+1)
+		s.write("conf", fmt.Sprintf("text %d\n", i))
+	}
+	s.shows(s.later(), false, mostVersions)
+	if err := first.root.readCopies(first.under.fd, "."); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := first.root.children["conf"].text, "text of conf\n"; got != want {
+		t.Errorf("the first version has %q, want %q", got, want)
+	}
+}
+
+// Two changes of a file can get the same time stamp, and a file can change between two looks. The copies must
+// not have the text of one state for the other state.
+func TestAFileThatChangesIsNotShared(t *testing.T) {
+	s := newSharing(t, "conf")
+	s.shows(s.planned(time.Now()), false, 0)
+	s.shows(s.later(), true, 1)
+
+	p := &plan{root: newDir(), rules: &rules{}, copies: openDir(s.store), began: time.Now().Add(time.Hour)}
+	t.Cleanup(p.close)
+	etc, err := p.open(s.dir, asNobody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := conffilePlan{plan: p, etc: etc, to: p.root}
+	s.write("conf", "before\n")
+	one, err := c.look(s.files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write("conf", "after\n")
+	if err := c.share([]candidate{one}); !errors.Is(err, errUnsettled) {
+		t.Errorf("share: %v, want %v", err, errUnsettled)
+	}
+	if got := versions(t, s.store); p.root.under != nil || len(got) != 1 {
+		t.Errorf("shared %v, versions %q", p.root.under != nil, got)
+	}
+}
+
+// Another launcher can be killed while it makes a version, or can hang.
+func TestCopiesBesideOtherLaunchers(t *testing.T) {
+	s := newSharing(t, "conf")
+	for _, name := range []string{draftName, "the-boot-before-0123"} {
+		testhost.WriteFile(t, filepath.Join(s.store, name, "tree/conf"), "half")
+	}
+	other, err := os.Open(s.store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	unlock, err := copyStore{other}.lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.shows(s.later(), false, 2)
+	unlock()
+	s.shows(s.later(), true, 1)
+}
+
+// Many launchers make the same version at a time.
+func TestManyLaunchersMakeOneVersion(t *testing.T) {
+	s := newSharing(t, "conf", "tool/conf", "tool/deep/conf")
+	plans := make([]*plan, 20)
+	var all sync.WaitGroup
+	for i := range plans {
+		all.Go(func() { plans[i] = s.later() })
+	}
+	all.Wait()
+	for _, p := range plans {
+		s.shows(p, p.root.under != nil, 1)
+	}
+}
+
+// A state root can be small or full. Then each sandbox has copies of its own.
+func TestCopiesNeedRoom(t *testing.T) {
+	s := newSharing(t, "conf", "tool/conf")
+	testhost.PrivateMounts(t)
+	for _, options := range []string{"size=96k", "nr_inodes=40"} {
+		mountAt(t, "tmpfs", s.store, options)
+		s.shows(s.later(), false, 0)
+	}
+	mountAt(t, "tmpfs", s.store, "size=160k,nr_inodes=100")
+	s.shows(s.later(), true, 1)
+}
+
+// The file system can become full meanwhile, or refuse a name.
+func TestAFailedVersionLeavesNothing(t *testing.T) {
+	dir, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := (copyStore{dir}).add("key", map[string]string{"a/" + strings.Repeat("x", 300): "text"}); !errors.Is(err, unix.ENAMETOOLONG) {
+		t.Errorf("add: %v", err)
+	}
+	if got := versions(t, dir.Name()); len(got) != 0 {
+		t.Errorf("left: %q", got)
+	}
+}
+
+// checkCopies compares the copies in a root with the files of the host.
+func checkCopies(t *testing.T, r *Root, m Mounted, store string) {
+	t.Helper()
+	all := versions(t, store)
+	if len(all) != 1 {
+		t.Fatalf("%d versions of the copies", len(all))
+	}
+	names, err := os.ReadFile(all[0] + "/list")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range strings.Lines(string(names)) {
+		name = "/etc/" + strings.TrimSuffix(name, "\n")
+		want, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(m.Path + name); err != nil || string(got) != string(want) {
+			t.Errorf("%s: %d bytes, %v; the host has %d", name, len(got), err, len(want))
+		}
+		if err := unix.Flock(lockable(t, m.Path+name), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			t.Errorf("%s: flock beside another root: %v", name, err)
+		}
+		if f, err := os.OpenFile(m.Path+name, os.O_WRONLY, 0); err == nil {
+			f.Close()
+			if r.plan.etc != "" {
+				t.Errorf("%s can be written", name)
+			}
+		}
+	}
+}
+
+// Two roots show the same copies, and neither has an inode of the other.
+func TestRootsShareCopiesWithoutInodes(t *testing.T) {
+	testhost.PrivateMounts(t)
+	for _, fsType := range []string{"", "tmpfs"} {
+		cfg, store := testConfig(), t.TempDir()
+		if fsType != "" {
+			mountAt(t, fsType, store, "mode=700")
+		}
+		cfg.Copies = openDir(store)
+		for range 2 {
+			r, m := mounted(t, cfg)
+			if len(versions(t, store)) == 0 {
+				t.Skip("dpkg is not installed")
+			}
+			if r.plan.etc == "" {
+				t.Error("the copies are the root's own")
+			}
+			checkCopies(t, r, m, store)
+		}
+	}
+}
+
+// The kernel does not promise what an overlay shows after a change of its lower layers. The host name is the
+// text of a file of one layer.
+func TestNothingIsAddedBesideSharedCopies(t *testing.T) {
+	testhost.PrivateMounts(t)
+	for _, shared := range []bool{false, true} {
+		cfg, store := testConfig(), t.TempDir()
+		var mounts HostMounts
+		t.Cleanup(mounts.Close)
+		cfg.HostMounts = &mounts
+		if shared {
+			cfg.Copies = openDir(store)
+		}
+		r, m := mounted(t, cfg)
+		if shared && len(versions(t, store)) == 0 {
+			t.Skip("dpkg is not installed")
+		}
+		shown := r.TakeShown()
+		t.Cleanup(shown.Close)
+		if err := shown.SetHostname("a-new-name"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(m.Path + "/etc/hostname"); err != nil || string(got) != "a-new-name\n" {
+			t.Errorf("/etc/hostname has %q, %v", got, err)
+		}
+		for target, refused := range map[string]bool{"/etc/new": shared, "/etc/new/file": shared, "/opt/new": false} {
+			added := testConfig()
+			added.Binds = []Bind{{Source: t.TempDir(), Target: target}}
+			a, err := shown.Open(added, r.UIDMappings(), r.GIDMappings())
+			a.Close()
+			if refused != errors.Is(err, ErrNotAddable) || err != nil && !refused {
+				t.Errorf("shared %v, %s: %v", shared, target, err)
+			}
+		}
+	}
+}
+
+// A root has copies of its own where the kernel makes no overlay over the shared ones.
+func TestRootsHaveCopiesOfTheirOwnWithoutOverlays(t *testing.T) {
+	testhost.PrivateMounts(t)
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"lower", "first", "store"} {
+		testhost.WriteFile(t, at(name+"/here"), "")
+	}
+	mountAt(t, "tmpfs", at("first"), "mode=755")
+	for _, name := range []string{"upper", "work", "upper2", "work2", "merged"} {
+		if err := os.Mkdir(at("first/"+name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	over := func(lower, number string) string {
+		return "lowerdir=" + lower + ",upperdir=" + at("first/upper"+number) + ",workdir=" + at("first/work"+number)
+	}
+	mountAt(t, "overlay", at("first/merged"), over(at("lower"), ""))
+	mountAt(t, "overlay", at("store"), over(at("first/merged"), "2"))
+	if err := os.Remove(at("store/here")); err != nil {
+		t.Fatal(err)
+	}
+	cfg := testConfig()
+	cfg.Copies = openDir(at("store"))
+	r, m := mounted(t, cfg)
+	if len(versions(t, at("store"))) == 0 {
+		t.Skip("dpkg is not installed")
+	}
+	if r.plan.etc != "" {
+		t.Error("an overlay of three levels")
+	}
+	checkCopies(t, r, m, at("store"))
+}
