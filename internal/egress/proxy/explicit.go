@@ -107,18 +107,18 @@ func (c *connection) judgeAimed(ctx context.Context, r *sniff.Request, isFirst b
 	name := c.event.Name
 	switch {
 	case r.IsConnect && !isFirst:
-		return &deniedError{reason: "CONNECT needs a connection of its own"}
+		return denied(rules.Verdict{Reason: "CONNECT needs a connection of its own"})
 	case name == "localhost" || strings.HasSuffix(name, ".localhost"):
-		return &deniedError{reason: fmt.Sprintf("%s is the sandbox itself; connect to it without the proxy (see NO_PROXY)", name)}
+		return denied(rules.Verdict{Reason: fmt.Sprintf("%s is the sandbox itself; connect to it without the proxy (see NO_PROXY)", name)})
 	case r.IsConnect:
 		return nil // tunnel judges
 	case name == "":
 		if r.IsUpgrade && !isFirst {
-			return &deniedError{reason: "a request for WebSocket needs a connection of its own"}
+			return denied(rules.Verdict{Reason: "a request for WebSocket needs a connection of its own"})
 		}
-		v := c.judgeDestination(c.event.Address)
-		if !v.Allowed {
-			return &deniedError{v.Rule, v.Reason}
+		v, refused := c.judgeDestination(c.event.Address)
+		if refused != nil {
+			return refused
 		}
 		c.allow(v)
 		return nil
@@ -129,17 +129,12 @@ func (c *connection) judgeAimed(ctx context.Context, r *sniff.Request, isFirst b
 // tunnel serves CONNECT (RFC 9110, section 9.3.6). The client's bytes after it are judged like those of a
 // captured connection.
 func (c *connection) tunnel(ctx context.Context, requests *sniff.Requests, r *sniff.Request) {
-	var v rules.Verdict
-	if c.event.Name == "" {
-		v = c.judgeDestination(c.event.Address)
-	} else {
-		v = c.box.Rules.Connect(c.event.Name, c.event.Port)
-	}
-	if !v.IsHTTP {
-		v = c.hold(ctx, v, "", "")
-	}
+	v, refused := c.judgeTunnel(ctx)
 	var server *net.TCPConn
 	switch {
+	case refused != nil:
+		c.refuse(r, refused)
+		return
 	case v.Allowed:
 		c.allow(v)
 		var err error
@@ -147,9 +142,6 @@ func (c *connection) tunnel(ctx context.Context, requests *sniff.Requests, r *sn
 			c.fails(r, err)
 			return
 		}
-	case !v.IsHTTP:
-		c.refuse(r, &deniedError{v.Rule, v.Reason})
-		return
 	}
 	err := c.client.SetWriteDeadline(time.Now().Add(c.idle))
 	if err == nil {
@@ -166,4 +158,19 @@ func (c *connection) tunnel(ctx context.Context, requests *sniff.Requests, r *sn
 	default:
 		c.serveOpening(ctx, v, requests.Opening)
 	}
+}
+
+// judgeTunnel judges a tunnel before its first byte. Rules for plain HTTP can judge only the requests inside.
+func (c *connection) judgeTunnel(ctx context.Context) (rules.Verdict, *deniedError) {
+	if c.event.Name == "" {
+		return c.judgeDestination(c.event.Address)
+	}
+	v := c.box.Rules.Connect(c.event.Name, c.event.Port)
+	if !v.IsHTTP {
+		v = c.hold(ctx, v, "", "")
+	}
+	if !v.Allowed && !v.IsHTTP {
+		return v, denied(v)
+	}
+	return v, nil
 }

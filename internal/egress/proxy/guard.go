@@ -14,26 +14,40 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/netns/special"
 )
 
-// A deniedError says that no rule opens an address.
-type deniedError struct{ rule, reason string }
+// A deniedError says that no rule opens a name, a request or an address.
+type deniedError struct {
+	rule string
+	// reason is the whole reason, for the event.
+	reason string
+	// told is the reason for the client. It tells nothing about the host: neither an address to which a name leads,
+	// nor the kind of an address.
+	told string
+}
 
 func (e *deniedError) Error() string { return e.reason }
 
-// judgeAddress judges an address to which an allowed name leads.
+// denied is an error whose reason the client may read.
+func denied(v rules.Verdict) *deniedError { return &deniedError{v.Rule, v.Reason, v.Reason} }
+
+// judgeAddress judges an address to which an allowed name leads. Clients are told the same about each refused address.
 func (b *Sandbox) judgeAddress(name string, a netip.AddrPort) error {
 	v := b.Rules.Address(a.Addr(), a.Port())
 	isHost := b.IsHost(a.Addr())
+	var reason string
 	switch {
 	case v.IsDenied():
-		return &deniedError{v.Rule, v.Reason}
+		reason = v.Reason
 	case a.Addr().Zone() != "":
-		return &deniedError{v.Rule, fmt.Sprintf("%s leads to %s; an address with a zone cannot be allowed", name, a)}
+		reason = fmt.Sprintf("%s leads to %s; an address with a zone cannot be allowed", name, a)
 	case OpensServer(v, a.Addr(), isHost):
 		return nil
 	case isHost:
-		return &deniedError{v.Rule, fmt.Sprintf("%s leads to %s, an address of the host itself; add --allow %s", name, a, a)}
+		reason = fmt.Sprintf("%s leads to %s, an address of the host itself; add --allow %s", name, a, a)
+	default:
+		reason = fmt.Sprintf("%s leads to %s, which is not a public address; add --allow %s", name, a, a)
 	}
-	return &deniedError{v.Rule, fmt.Sprintf("%s leads to %s, which is not a public address; add --allow %s", name, a, a)}
+	told := name + ` leads to an address that is not allowed; on the host, "sandbox-runtime network --log" has the rule to add`
+	return &deniedError{v.Rule, reason, told}
 }
 
 // OpensServer says whether a verdict of [Rules.Address] lets an allowed name lead to the address. A public address
@@ -82,14 +96,17 @@ func (b *Sandbox) dialName(ctx context.Context, name string, port uint16) (*net.
 		return nil, denied
 	}
 	if failed, isLookup := errors.AsType[*net.DNSError](err); isLookup {
-		return nil, lookupError(ctx, name, failed)
+		return nil, newLookupError(ctx, name, failed)
 	}
 	return c, err
 }
 
-// lookupError is the error that the client sees. That of package net has the addresses of the host and of its name
-// servers.
-func lookupError(ctx context.Context, name string, failed *net.DNSError) error {
+// A lookupError is for the client, too. The error of package net has the addresses of the host and of its name servers.
+type lookupError string
+
+func (e lookupError) Error() string { return string(e) }
+
+func newLookupError(ctx context.Context, name string, failed *net.DNSError) error {
 	cause := "the host's name servers answer with an error, or cannot be reached"
 	switch {
 	case ctx.Err() != nil:
@@ -99,7 +116,24 @@ func lookupError(ctx context.Context, name string, failed *net.DNSError) error {
 	case failed.IsTimeout:
 		cause = "the host's name servers did not answer in time"
 	}
-	return fmt.Errorf("look up %s: %s", name, cause)
+	return lookupError(fmt.Sprintf("look up %s: %s", name, cause))
+}
+
+// failureFor is the text for a client whose server was not reached. Errors of package net have the server's address, and
+// some have an address of the host.
+func failureFor(server string, err error) string {
+	var lookup lookupError
+	var slow interface{ Timeout() bool }
+	cause := "the server cannot be reached"
+	switch {
+	case errors.As(err, &lookup):
+		return lookup.Error()
+	case errors.Is(err, syscall.ECONNREFUSED):
+		cause = "connection refused"
+	case errors.As(err, &slow) && slow.Timeout():
+		cause = "the server did not answer in time"
+	}
+	return fmt.Sprintf("connect to %s: %s", server, cause)
 }
 
 // addressOf is the address of the other end.

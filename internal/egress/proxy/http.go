@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/sniff"
 )
 
@@ -69,31 +70,34 @@ func (c *connection) judge(ctx context.Context, r *sniff.Request, isFirst bool) 
 	v := c.box.Rules.Request(name, port, r.Method, r.Path)
 	switch {
 	case r.Host != name:
-		return &deniedError{v.Rule, fmt.Sprintf("the request is for the host %.255q at an address of %s", r.Host, name)}
+		return denied(rules.Verdict{Rule: v.Rule, Reason: fmt.Sprintf("the request is for the host %.255q at an address of %s", r.Host, name)})
 	case r.Port != 0 && r.Port != port:
-		return &deniedError{v.Rule, fmt.Sprintf("the request is for port %d at port %d of %s", r.Port, port, name)}
+		return denied(rules.Verdict{Rule: v.Rule, Reason: fmt.Sprintf("the request is for port %d at port %d of %s", r.Port, port, name)})
 	case r.IsUpgrade && !isFirst:
-		return &deniedError{v.Rule, "a request for WebSocket needs a connection of its own"}
+		return denied(rules.Verdict{Rule: v.Rule, Reason: "a request for WebSocket needs a connection of its own"})
 	}
 	v = c.hold(ctx, v, r.Method, r.Path)
 	if v.Allowed && r.IsUpgrade { // no rule judges the bytes after the request
 		v = c.hold(ctx, c.box.Rules.Connect(name, port), "", "")
 	}
 	if !v.Allowed {
-		return &deniedError{v.Rule, v.Reason}
+		return denied(v)
 	}
 	c.allow(v)
 	return nil
 }
 
-// refuse tells the client the reason, after the answers to earlier requests.
+// refuse tells the client why, after the answers to earlier requests.
 func (c *connection) refuse(r *sniff.Request, err error) {
-	var denied *deniedError
+	var refused *deniedError
 	var malformed *sniff.MalformedError
+	status, told := http.StatusForbidden, ""
 	switch {
-	case errors.As(err, &denied):
-		c.event.Rule = denied.rule
-	case !errors.As(err, &malformed):
+	case errors.As(err, &refused):
+		c.event.Rule, told = refused.rule, refused.told
+	case errors.As(err, &malformed):
+		status, told = http.StatusBadRequest, malformed.Reason
+	default:
 		c.fail(err)
 		return
 	}
@@ -101,35 +105,22 @@ func (c *connection) refuse(r *sniff.Request, err error) {
 	if c.session != nil {
 		c.session.finishAnswers(lastTime)
 	}
-	c.answer(r, malformedOnly(err), err.Error())
-}
-
-func malformedOnly(err error) error {
-	var malformed *sniff.MalformedError
-	if errors.As(err, &malformed) {
-		return malformed
-	}
-	return nil
+	c.write(r, status, told)
 }
 
 // fails tells the client that the server was not reached.
 func (c *connection) fails(r *sniff.Request, err error) {
-	var denied *deniedError
-	if errors.As(err, &denied) {
+	var refused *deniedError
+	if errors.As(err, &refused) {
 		c.refuse(r, err)
 		return
 	}
 	c.event.Decision, c.event.Reason = Failed, err.Error()
-	c.write(r, http.StatusBadGateway, err.Error())
-}
-
-// answer is 403, or 400 to a malformed request.
-func (c *connection) answer(r *sniff.Request, malformed error, reason string) {
-	status := http.StatusForbidden
-	if malformed != nil {
-		status = http.StatusBadRequest
+	server := c.event.Address.String()
+	if c.event.Name != "" {
+		server = fmt.Sprintf("%s:%d", c.event.Name, c.event.Port)
 	}
-	c.write(r, status, reason)
+	c.write(r, http.StatusBadGateway, failureFor(server, err))
 }
 
 // write writes an answer of the proxy itself, and ends the connection. The client may still be

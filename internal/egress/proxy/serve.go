@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"time"
 
@@ -121,9 +122,9 @@ func (c *connection) allow(v rules.Verdict) {
 
 // serveAddress serves a connection without a name.
 func (c *connection) serveAddress(ctx context.Context, to netip.AddrPort) {
-	v := c.judgeDestination(to)
-	if !v.Allowed {
-		c.denySoon(v)
+	v, refused := c.judgeDestination(to)
+	if refused != nil {
+		c.denySoon(refused)
 		return
 	}
 	c.allow(v)
@@ -137,25 +138,33 @@ func (c *connection) serveAddress(ctx context.Context, to netip.AddrPort) {
 }
 
 // judgeDestination judges a destination without a name. A synthetic address without a name, and an address
-// of the sandbox itself, has no rule.
-func (c *connection) judgeDestination(to netip.AddrPort) rules.Verdict {
+// of the sandbox itself, has no rule. Clients are told the same about an address of the host as about an address
+// without a rule.
+func (c *connection) judgeDestination(to netip.AddrPort) (rules.Verdict, *deniedError) {
 	v := c.box.Rules.Destination(to.Addr(), to.Port())
-	if v.Allowed && !OpensDestination(v, c.box.IsHost(to.Addr())) {
-		return rules.Verdict{Rule: v.Rule, Reason: fmt.Sprintf("%s is an address of the host itself; add --allow %s", to, to)}
+	switch {
+	case !v.Allowed, names.Reserved(to.Addr()):
+		return v, denied(v)
+	case !OpensDestination(v, c.box.IsHost(to.Addr())):
+		reason := fmt.Sprintf("%s is an address of the host itself; add --allow %s", to, to)
+		return v, &deniedError{v.Rule, reason, rules.MissingAddress(to).Reason}
 	}
-	v.Allowed = v.Allowed && !names.Reserved(to.Addr())
-	return v
+	return v, nil
 }
 
 // denySoon gives a client of plain HTTP the reason.
-func (c *connection) denySoon(v rules.Verdict) {
+func (c *connection) denySoon(refused *deniedError) {
 	if o, err := sniff.Read(c.client, deniedTime); err == nil && o.Kind == sniff.HTTP {
 		r, err := sniff.NewRequests(o, c.client, c.idle).Next()
-		c.event.Decision, c.event.Rule, c.event.Reason = Denied, v.Rule, v.Reason
-		c.answer(r, err, v.Reason)
+		status := http.StatusForbidden
+		if _, isMalformed := errors.AsType[*sniff.MalformedError](err); isMalformed {
+			status = http.StatusBadRequest
+		}
+		c.event.Decision, c.event.Rule, c.event.Reason = Denied, refused.rule, refused.reason
+		c.write(r, status, refused.told)
 		return
 	}
-	c.deny(v.Rule, v.Reason)
+	c.deny(refused.rule, refused.reason)
 }
 
 // start begins to pass on the bytes of the server.

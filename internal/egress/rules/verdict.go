@@ -220,8 +220,11 @@ func (l *List) Address(a netip.Addr, port uint16) Verdict {
 			return allowedBy(e)
 		}
 	}
-	return missing(what, what)
+	return MissingAddress(netip.AddrPortFrom(a, port))
 }
+
+// MissingAddress refuses an address without a rule.
+func MissingAddress(a netip.AddrPort) Verdict { return missing(a.String(), a.String()) }
 
 // Ranges of IPv6 with IPv4 addresses in them (RFC 6052, RFC 3056).
 var (
