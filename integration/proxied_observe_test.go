@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// The rules that an observed run needed suffice for the next run, and none of them is for another name.
+// The rules that an observed run needed suffice for the next run, and none of them is for another name or port.
 func TestSuggestedRulesSuffice(t *testing.T) {
 	need(t, world(), peers())
 	w := newProxiedWorld(t)
 	for name, want := range map[string][]string{
-		"pip":          {"pypi.test", "files.pypi.test"},
-		"npm":          {"npm.test", "files.npm.test"},
-		"go":           {"modules.test", archiveName},
+		"pip":          {"pypi.test:443", "files.pypi.test:443"},
+		"npm":          {"npm.test:443", "files.npm.test:443"},
+		"go":           {"modules.test:443", archiveName + ":443"},
 		"git over ssh": {serverName + ":22"},
 		"psql":         {"db.test:5432"},
 	} {

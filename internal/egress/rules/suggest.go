@@ -2,7 +2,6 @@ package rules
 
 import (
 	"iter"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -35,25 +34,33 @@ type Use struct {
 	Port    uint16
 }
 
-// Suggest returns the fewest texts of --allow that allow the uses, sorted. Each name and each address has
-// rules of its own: no suffix and no range is guessed. A name that leads to an address that is not public
+// Suggest returns the fewest texts of --allow that allow the uses and no other port, sorted. Each name and each address
+// has rules of its own: no suffix and no range of addresses is guessed. A name that leads to an address that is not public
 // needs a rule for the address, too. Suggest leaves out each use that no rule can allow.
 func Suggest(uses iter.Seq[Use]) []string {
-	texts := map[string]bool{}
+	ports := map[host][]spec.PortRange{}
 	for u := range uses {
 		if u.Port == 0 {
 			continue
 		}
+		port := spec.PortRange{First: u.Port, Last: u.Port}
 		if name, err := parseName(u.Name); err == nil && name == u.Name {
-			texts[nameRule(u.Name, u.Port, false)] = true
+			h := host{name: u.Name}
+			ports[h] = append(ports[h], port)
 		} else if u.Name != "" {
 			continue
 		}
 		if (u.Name == "" || special.Contains(u.Address)) && canAllow(u.Address) {
-			texts[addressRule(u.Address, u.Port)] = true
+			h := host{address: u.Address}
+			ports[h] = append(ports[h], port)
 		}
 	}
-	return slices.Sorted(maps.Keys(texts))
+	var texts []string
+	for h, all := range ports {
+		texts = append(texts, h.rules(all)...)
+	}
+	slices.Sort(texts)
+	return texts
 }
 
 // canAllow says whether a rule for the address can have an effect.
@@ -61,9 +68,29 @@ func canAllow(a netip.Addr) bool {
 	return a.IsValid() && !a.Is4In6() && a.Zone() == "" && useless(netip.PrefixFrom(a, a.BitLen())) == ""
 }
 
-func addressRule(a netip.Addr, port uint16) string {
-	if port == 80 || port == 443 {
-		return a.String()
+// A host is a name or an address.
+type host struct {
+	name    string
+	address netip.Addr
+}
+
+// rules are the fewest rules for the ports. A rule without ports stands for 80 and 443.
+func (h host) rules(ports []spec.PortRange) []string {
+	r := Rule{name: h.name}
+	if h.address.IsValid() {
+		r.prefix = netip.PrefixFrom(h.address, h.address.BitLen())
 	}
-	return netip.AddrPortFrom(a, port).String()
+	var texts []string
+	is := func(port uint16) func(spec.PortRange) bool {
+		return func(p spec.PortRange) bool { return p.First == port }
+	}
+	if slices.ContainsFunc(ports, is(80)) && slices.ContainsFunc(ports, is(443)) {
+		texts = append(texts, r.text())
+		ports = slices.DeleteFunc(slices.DeleteFunc(ports, is(80)), is(443))
+	}
+	for _, p := range merged(ports) {
+		r.ports = p
+		texts = append(texts, r.text())
+	}
+	return texts
 }
