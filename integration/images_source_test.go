@@ -15,12 +15,15 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -245,6 +248,38 @@ func TestImagesOfARegistry(t *testing.T) {
 	}
 	if _, err := source.Open(t.Context(), host+"/some/oci:2", source.Options{Cache: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "404") {
 		t.Errorf("a missing tag: %v", err)
+	}
+}
+
+// A proxy before a registry, such as one that signs addresses, can refuse the rest of a layer.
+func TestImagesOfARegistryThatRefusesRanges(t *testing.T) {
+	i := newImageTools(t)
+	layout := i.makeLayout()
+	host := i.serveRegistry("", false)
+	i.run("skopeo", "copy", "--dest-tls-verify=false", "oci:"+layout+":1", "docker://"+host+"/some/image:1")
+	refused := make(chan string, 100)
+	forward := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: host})
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Range") != "" {
+			refused <- r.URL.Path
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	defer proxy.Close()
+	reference, cache := strings.TrimPrefix(proxy.URL, "http://")+"/some/image:1", t.TempDir()
+	image := mustSource(t, reference, 2, source.Options{Cache: cache})
+	for _, l := range image.Layers {
+		name := strings.TrimPrefix(l.Digest, "sha256:")
+		part := filepath.Join(cache, "partial", name)
+		if err := errors.Join(os.Rename(filepath.Join(cache, "blobs", name), part), os.Truncate(part, l.Size/2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustSource(t, reference, 2, source.Options{Cache: cache})
+	if len(refused) != 2 {
+		t.Errorf("%d requests for the rest of a layer", len(refused))
 	}
 }
 

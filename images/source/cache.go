@@ -143,14 +143,19 @@ func (c *cache) open(digest string) (*os.File, error) {
 	return f, nil
 }
 
-// clear removes an entry that is not a regular file. A named pipe would block the open.
+// clear removes an entry that is not a regular file of this user. A named pipe would block the open, and a file that cannot
+// be opened would make all pulls of its object fail.
 func (c *cache) clear(name string) error {
 	info, err := c.root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil || info.Mode().IsRegular() {
+	if err != nil {
 		return err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if ok && info.Mode().IsRegular() && info.Mode().Perm()&0o600 == 0o600 && int(stat.Uid) == os.Geteuid() {
+		return nil
 	}
 	return c.root.RemoveAll(name)
 }

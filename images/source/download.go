@@ -9,6 +9,7 @@ import (
 	"hash"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 
@@ -83,38 +84,46 @@ func (c *cache) openWhole(d download) (*os.File, error) {
 	return f, nil
 }
 
-// run completes a file, and leaves its offset at the beginning. After a failure the file keeps the bytes that are worth
-// a resumed download.
+// part is what a file has of an object.
+type part struct {
+	file *os.File
+	sum  hash.Hash
+	have int64
+	// resumed says that bytes come from an earlier answer, or that the server was last asked for the rest of the object.
+	resumed bool
+}
+
+// run completes a file, and leaves its offset at the beginning. A server may refuse to go on behind a part, and a part may
+// be wrong. So a resumed download that fails begins anew, once. After another failure the file keeps its bytes.
 func (d download) run(ctx context.Context, f *os.File) error {
-	sum := sha256.New()
-	have, err := d.resume(f, sum)
+	p, err := d.resume(f)
 	if err != nil {
 		return err
 	}
-	resumed := have > 0
+	err = d.complete(ctx, p, false)
+	if err != nil && p.resumed && ctx.Err() == nil && blamesPart(err) {
+		err = d.complete(ctx, p, true)
+	}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	return err
+}
+
+// complete asks for the rest of the object until the object is whole. If anew is set, it never asks for a rest: the first
+// answer replaces the part.
+func (d download) complete(ctx context.Context, p *part, anew bool) error {
+	farthest := p.have
 	for tries := 1; ; tries++ {
-		before := have
-		have, err = d.pass(ctx, f, sum, have)
-		if err == nil && digestPrefix+hex.EncodeToString(sum.Sum(nil)) == d.digest {
-			_, err = f.Seek(0, io.SeekStart)
-			return err
-		}
+		err := d.pass(ctx, p, anew)
 		if err == nil {
-			// The old part may be damaged, such as after a loss of power.
-			if have, err = 0, restart(f, sum); err != nil {
-				return err
-			}
-			if !resumed {
-				return fmt.Errorf("%s: the server sent another content: its digest is wrong", d.digest)
-			}
-			resumed = false
-			continue
+			return d.check(p)
 		}
 		if temporary := (*temporaryError)(nil); !errors.As(err, &temporary) {
 			return err
 		}
-		if have-before >= enoughProgress {
-			tries = 1
+		if p.have-farthest >= enoughProgress {
+			tries, farthest = 1, p.have
 		}
 		if tries >= d.patience.tries() {
 			return fmt.Errorf("%w (%d tries)", err, tries)
@@ -128,65 +137,110 @@ func (d download) run(ctx context.Context, f *os.File) error {
 // enoughProgress is the number of bytes after which a cut costs no try.
 const enoughProgress = 1 << 20
 
-// resume hashes the bytes that an earlier download has left.
-func (d download) resume(f *os.File, sum hash.Hash) (int64, error) {
-	have, err := io.Copy(sum, io.LimitReader(f, d.size+1))
-	if err != nil {
-		return 0, err
+// check compares the digest of a whole object, and drops an object with another one.
+func (d download) check(p *part) error {
+	if digestPrefix+hex.EncodeToString(p.sum.Sum(nil)) == d.digest {
+		return nil
 	}
-	if have > d.size {
-		return 0, restart(f, sum)
-	}
-	return have, nil
+	return errors.Join(fmt.Errorf("%s: the server sent another content: its digest is wrong", d.digest), p.drop())
 }
 
-func restart(f *os.File, sum hash.Hash) error {
-	sum.Reset()
-	if err := f.Truncate(0); err != nil {
+// resume hashes the bytes that an earlier download has left. It drops bytes that cannot be read, and those that are more
+// than the object has.
+func (d download) resume(f *os.File) (*part, error) {
+	p := &part{file: f, sum: sha256.New()}
+	have, err := io.Copy(p.sum, io.LimitReader(f, d.size+1))
+	if err != nil || have > d.size {
+		return p, p.drop()
+	}
+	p.have, p.resumed = have, have > 0
+	return p, nil
+}
+
+// drop removes all bytes.
+func (p *part) drop() error {
+	p.sum.Reset()
+	p.have = 0
+	if err := p.file.Truncate(0); err != nil {
 		return err
 	}
-	_, err := f.Seek(0, io.SeekStart)
+	_, err := p.file.Seek(0, io.SeekStart)
 	return err
 }
 
-// pass asks once for the rest of the object. It returns the number of bytes that are there.
-func (d download) pass(ctx context.Context, f *os.File, sum hash.Hash, have int64) (int64, error) {
-	if have == d.size {
-		d.report(have)
-		return have, nil
+// A rejectedError is an answer of a server that is not the rest of an object.
+type rejectedError struct{ error }
+
+func (e *rejectedError) Unwrap() error { return e.error }
+
+// blamesPart says whether a resumed download may have failed because of its part. Errors of this host's files, and servers
+// that are not reached or do not answer in time, tell nothing about the part.
+func blamesPart(err error) bool {
+	var rejected *rejectedError
+	if errors.As(err, &rejected) { // by one of several servers
+		return true
 	}
-	body, start, err := d.fetch(ctx, have)
+	var file *fs.PathError
+	var network *net.OpError
+	var timeout interface{ Timeout() bool }
+	switch {
+	case errors.As(err, &file), errors.As(err, &network) && network.Op == "dial":
+		return false
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return false
+	}
+	return true
+}
+
+// pass asks once for the rest of the object, or for all of the object.
+func (d download) pass(ctx context.Context, p *part, anew bool) error {
+	if p.have == d.size && !anew {
+		d.report(p.have)
+		return nil
+	}
+	offset := p.have
+	if anew {
+		offset = 0
+	}
+	p.resumed = p.resumed || offset > 0
+	body, start, err := d.fetch(ctx, offset)
 	if err != nil {
-		return have, err
+		return err
 	}
 	defer body.Close()
-	if start != have {
-		if have, err = 0, restart(f, sum); err != nil {
-			return 0, err
+	p.resumed = start > 0
+	if start != p.have {
+		if err := p.drop(); err != nil {
+			return err
 		}
 	}
+	return d.copy(ctx, p, body)
+}
+
+// copy adds an answer to the part.
+func (d download) copy(ctx context.Context, p *part, body io.Reader) error {
 	buffer := make([]byte, 128<<10)
 	for {
-		d.report(have)
-		n, err := body.Read(buffer[:min(int64(len(buffer)), d.size-have+1)])
-		if int64(n) > d.size-have {
-			return 0, errors.Join(fmt.Errorf("%s: the server sent more than %d bytes", d.digest, d.size), restart(f, sum))
+		d.report(p.have)
+		n, err := body.Read(buffer[:min(int64(len(buffer)), d.size-p.have+1)])
+		if int64(n) > d.size-p.have {
+			return errors.Join(fmt.Errorf("%s: the server sent more than %d bytes", d.digest, d.size), p.drop())
 		}
-		if _, err := f.Write(buffer[:n]); err != nil {
-			return have, err
+		if _, err := p.file.Write(buffer[:n]); err != nil {
+			return err
 		}
-		sum.Write(buffer[:n])
-		have += int64(n)
+		p.sum.Write(buffer[:n])
+		p.have += int64(n)
 		switch {
-		case errors.Is(err, io.EOF) && have == d.size:
-			d.report(have)
-			return have, nil
+		case errors.Is(err, io.EOF) && p.have == d.size:
+			d.report(p.have)
+			return nil
 		case errors.Is(err, io.EOF):
-			return have, &temporaryError{fmt.Errorf("%s: the server sent %d of %d bytes", d.digest, have, d.size)}
+			return &temporaryError{fmt.Errorf("%s: the server sent %d of %d bytes", d.digest, p.have, d.size)}
 		case ctx.Err() != nil:
-			return have, ctx.Err()
+			return ctx.Err()
 		case err != nil:
-			return have, &temporaryError{err}
+			return &temporaryError{err}
 		}
 	}
 }

@@ -198,9 +198,9 @@ func (e *endpoint) askManifest(ctx context.Context, id string) ([]byte, types.Me
 	return text, mediaType(response.Header.Get("Content-Type")), nil
 }
 
-// blob asks for an object from an offset on.
+// blob asks for an object from an offset on. The error is a rejectedError if the server has answered, but not with the rest.
 func (e *endpoint) blob(ctx context.Context, digest string, size, offset int64) (io.ReadCloser, int64, error) {
-	header := http.Header{}
+	header := http.Header{"Accept-Encoding": {"identity"}} // the digest is of the bytes as they are sent
 	if offset > 0 {
 		header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
 	}
@@ -208,27 +208,38 @@ func (e *endpoint) blob(ctx context.Context, digest string, size, offset int64) 
 	if err != nil {
 		return nil, 0, err
 	}
-	length := response.ContentLength
 	switch {
-	case response.StatusCode == http.StatusOK && (length < 0 || length == size):
+	case response.StatusCode == http.StatusOK && (response.ContentLength < 0 || response.ContentLength == size):
 		return response.Body, 0, nil
 	case response.StatusCode == http.StatusOK:
-		err = fmt.Errorf("%s: the server has %d bytes, and the manifest says %d", digest, length, size)
+		err = fmt.Errorf("%s: the server has %d bytes, and the manifest says %d", digest, response.ContentLength, size)
 	case response.StatusCode == http.StatusPartialContent && offset > 0:
-		var first, last, whole int64
-		said := response.Header.Get("Content-Range")
-		if n, _ := fmt.Sscanf(said, "bytes %d-%d/%d", &first, &last, &whole); n == 3 && first == offset && last == size-1 && whole == size {
+		if err = checkRange(response, offset, size); err == nil {
 			return response.Body, offset, nil
 		}
-		err = fmt.Errorf("%s: the server sent the range %q for bytes %d to %d", digest, line(said, 60), offset, size-1)
-	case response.StatusCode == http.StatusRequestedRangeNotSatisfiable && offset > 0:
-		response.Body.Close()
-		return e.blob(ctx, digest, size, 0)
+		err = fmt.Errorf("%s: %w", digest, err)
 	default:
 		err = statusError(response)
 	}
 	response.Body.Close()
+	if offset > 0 {
+		err = &rejectedError{err}
+	}
 	return nil, 0, err
+}
+
+// checkRange says whether a partial answer is the rest of an object.
+func checkRange(response *http.Response, offset, size int64) error {
+	var first, last, whole int64
+	said := response.Header.Get("Content-Range")
+	if n, _ := fmt.Sscanf(said, "bytes %d-%d/%d", &first, &last, &whole); n != 3 || first != offset || last != size-1 || whole != size {
+		return fmt.Errorf("the server sent the range %q for bytes %d to %d", line(said, 60), offset, size-1)
+	}
+	// A range of an encoded object has bytes of the code.
+	if code := response.Header.Get("Content-Encoding"); code != "" && !strings.EqualFold(code, "identity") {
+		return fmt.Errorf("the server sent a range with the encoding %q", line(code, 60))
+	}
+	return nil
 }
 
 // describe is a status with the errors of its body (distribution-spec v1.1, "Error Codes").

@@ -62,7 +62,7 @@ func TestLyingLayersAreRefused(t *testing.T) {
 			w.Header().Set("Content-Range", fmt.Sprintf("bytes 0-%d/%d", len(content)-1, len(content)))
 			w.WriteHeader(http.StatusPartialContent)
 			w.Write(content)
-		}, "the server sent the range"},
+		}, "tries"},
 		"an unknown status": {func(w http.ResponseWriter, _ *http.Request, content []byte) {
 			w.WriteHeader(http.StatusNonAuthoritativeInfo)
 			w.Write(content)

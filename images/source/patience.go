@@ -137,6 +137,18 @@ func statusError(response *http.Response) error {
 	return err
 }
 
+// A stallError ends the request of a body that brings next to nothing.
+type stallError struct {
+	bytes int64
+	limit time.Duration
+}
+
+func (e *stallError) Error() string {
+	return fmt.Sprintf("the server stalls: %d bytes in %v", e.bytes, e.limit)
+}
+
+func (e *stallError) Timeout() bool { return true }
+
 // watched reads a body that must bring stallBytes in each period of the time limit.
 type watched struct {
 	io.ReadCloser
@@ -168,7 +180,7 @@ func (w *watched) run(limit time.Duration) {
 		}
 		now := w.read.Load()
 		if now-last < stallBytes {
-			w.cancel(fmt.Errorf("the server stalls: %d bytes in %v", now-last, limit))
+			w.cancel(&stallError{now - last, limit})
 			return
 		}
 		last = now
