@@ -177,7 +177,7 @@ var table = []Info{
 	{
 		Name: Nftables, Group: "network", Title: "nftables", Since: v(5, 2), Need: Useful, probe: probeNftables,
 		Lost: "--network full fails: its packet filter is a table of the family inet with address translation",
-		Get:  "modprobe nf_tables nft_chain_nat nft_connlimit; a kernel with CONFIG_NF_TABLES_INET, CONFIG_NFT_NAT and CONFIG_NFT_CONNLIMIT; " + privileged,
+		Get:  "modprobe nf_tables nft_chain_nat nft_connlimit nft_limit; a kernel with CONFIG_NF_TABLES_INET, CONFIG_NFT_NAT, CONFIG_NFT_CONNLIMIT and CONFIG_NFT_LIMIT; " + privileged,
 	},
 }
 

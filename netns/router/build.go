@@ -29,6 +29,7 @@ func (r Router) newNamespace() (*os.File, error) {
 			{"ipv4/conf/all/accept_redirects", "0"},
 			{"ipv4/conf/default/accept_redirects", "0"},
 			{"ipv4/conf/all/accept_source_route", "0"},
+			{"ipv4/icmp_ratemask", "0"}, // programs learn of each refusal
 		} {
 			if err := os.WriteFile(filepath.Join("/proc/sys/net", s.name), []byte(s.value), 0); err != nil {
 				return err
@@ -37,7 +38,9 @@ func (r Router) newNamespace() (*os.File, error) {
 		if !forwardsIPv6() {
 			return nil
 		}
-		return os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0)
+		const noType = "0" // of no message
+		err := os.WriteFile("/proc/sys/net/ipv6/icmp/ratemask", []byte(noType), 0)
+		return errors.Join(err, os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0))
 	})
 	if err != nil {
 		namespace.Close()
@@ -122,7 +125,7 @@ func (o *opened) build() error {
 	f.writeRouter(a)
 	err = f.flush()
 	if errors.Is(err, unix.ENOENT) { // of an expression that the kernel does not know
-		return fmt.Errorf("the kernel lacks a part of nftables (modules nft_ct, nft_reject_inet and nft_connlimit): %w", errors.ErrUnsupported)
+		return fmt.Errorf("the kernel lacks a part of nftables (modules nft_ct, nft_reject_inet, nft_connlimit and nft_limit): %w", errors.ErrUnsupported)
 	}
 	return err
 }

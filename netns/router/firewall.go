@@ -275,8 +275,7 @@ func (f *firewall) writeFamily(forward, outside, input, bound *nftables.Chain, c
 	f.rule(input, fam.of(), charges.over(expr.MetaKeyIIFNAME, charges.refuse))
 	f.rule(input, fam.of(), limited(bound))
 	if fam.bits == ipv4.bits {
-		f.rule(input, toResolver(unix.IPPROTO_UDP), accept)
-		f.rule(input, toResolver(unix.IPPROTO_TCP), accept)
+		f.writeQueries(input, f.writeQueryBound(charges.refuse))
 	}
 
 	f.rule(forward, isNoMember(fam, m, expr.MetaKeyIIFNAME, fam.source), drop)

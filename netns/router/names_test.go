@@ -53,7 +53,9 @@ func nameServer(t *testing.T, internet *os.File) {
 			if err != nil {
 				return
 			}
-			_, _ = packets.WriteTo(answered(buffer[:n]), peer)
+			if answer := answered(buffer[:n]); answer != nil {
+				_, _ = packets.WriteTo(answer, peer)
+			}
 		}
 	}()
 	go func() {
@@ -65,8 +67,7 @@ func nameServer(t *testing.T, internet *os.File) {
 			_ = c.SetDeadline(time.Now().Add(patience))
 			buffer := make([]byte, 514)
 			n, _ := c.Read(buffer)
-			if n > 2 {
-				answer := answered(buffer[2:n])
+			if answer := answered(buffer[min(n, 2):n]); answer != nil {
 				_, _ = c.Write(append([]byte{byte(len(answer) >> 8), byte(len(answer))}, answer...))
 			}
 			c.Close()
@@ -74,10 +75,13 @@ func nameServer(t *testing.T, internet *os.File) {
 	}()
 }
 
+// silentName is a name without an answer.
+const silentName = "silent.example."
+
 // answered is the answer to a query.
 func answered(query []byte) []byte {
 	var m dnsmessage.Message
-	if m.Unpack(query) != nil {
+	if m.Unpack(query) != nil || m.Questions[0].Name.String() == silentName {
 		return nil
 	}
 	m.Response, m.Additionals = true, nil

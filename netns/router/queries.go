@@ -1,0 +1,53 @@
+package router
+
+import (
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// The queries of a sandbox: packets over UDP, and connections over TCP. All sandboxes share the socket of the
+// resolver. Without a bound before this socket, the queries of one sandbox fill it, and the kernel drops the
+// queries of the others.
+const (
+	queryRate  = 200 // a second
+	queryBurst = 500
+	// askedTime is the time for which the kernel keeps the bound of a sandbox without queries. Such a sandbox has
+	// its burst again after queryBurst/queryRate seconds.
+	askedTime = 10 * time.Second
+)
+
+// asked is the set of sandboxes with queries. The packet filter adds the elements, and drops them after askedTime.
+func asked() nftables.Set {
+	return nftables.Set{
+		Name: "asked", KeyType: nftables.TypeIFName, KeyByteOrder: binaryutil.NativeEndian,
+		Dynamic: true, HasTimeout: true, Size: 2 * (maxNumber + 1), // also with elements of links that are gone
+	}
+}
+
+// writeQueryBound writes the chain for queries. It refuses queries above the bound.
+func (f *firewall) writeQueryBound(refuse *nftables.Chain) *nftables.Chain {
+	set, bound := f.set(asked()), f.chain(nftables.Chain{Name: "queries"})
+	f.rule(bound, expressions{
+		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: scratchRegister},
+		&expr.Dynset{
+			SrcRegKey: scratchRegister, SetName: set.Name, SetID: set.ID, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: askedTime,
+			Exprs: []expr.Any{&expr.Limit{Type: expr.LimitTypePkts, Rate: queryRate, Unit: expr.LimitTimeSecond, Burst: queryBurst, Over: true}},
+		},
+		&expr.Verdict{Kind: expr.VerdictJump, Chain: refuse.Name},
+	})
+	return bound
+}
+
+// writeQueries writes the rules for packets to the resolver.
+func (f *firewall) writeQueries(input, bound *nftables.Chain) {
+	limit := expressions{&expr.Verdict{Kind: expr.VerdictJump, Chain: bound.Name}}
+	udp, tcp := toResolver(unix.IPPROTO_UDP), toResolver(unix.IPPROTO_TCP)
+	f.rule(input, udp, limit)
+	f.rule(input, tcp, connection(expr.CtStateBitNEW), limit)
+	f.rule(input, udp, verdict(expr.VerdictAccept))
+	f.rule(input, tcp, verdict(expr.VerdictAccept))
+}
