@@ -56,13 +56,6 @@ func (f *firewall) flush() error {
 	return nil
 }
 
-// renew starts the table anew, without the content of an earlier one.
-func (f *firewall) renew() {
-	f.conn.AddTable(f.table)
-	f.conn.DelTable(f.table)
-	f.conn.AddTable(f.table)
-}
-
 func (f *firewall) note(err error) {
 	if f.err == nil {
 		f.err = err
@@ -231,9 +224,9 @@ func addressWithin(f family, offset uint32, p netip.Prefix) expressions {
 		is(expr.CmpOpEq, p.Addr().AsSlice()))
 }
 
-// writeRouter writes the router's table. Its rules never change: sandboxes are elements of sets.
+// writeRouter writes the table of a new router. Its rules never change: sandboxes are elements of sets.
 func (f *firewall) writeRouter(a ranges) {
-	f.renew()
+	f.conn.AddTable(f.table)
 	drop, accept := nftables.ChainPolicyDrop, nftables.ChainPolicyAccept
 	outside := f.chain(nftables.Chain{Name: "outside"})
 	forward := f.chain(nftables.Chain{

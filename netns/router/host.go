@@ -23,9 +23,9 @@ const mark = 1 << 27
 // rulePriority is the priority of the routing rules. It lies before the table "main", at 32766.
 const rulePriority = 30321
 
-// writeHost writes the host's table for the router behind the link. a has the ranges of the router's addresses.
+// writeHost writes the host's table, which is missing, for the router behind the link. a has the ranges of the router's addresses.
 func (f *firewall) writeHost(link string, a ranges) {
-	f.renew()
+	f.conn.AddTable(f.table)
 	filter := func(name string, hook *nftables.ChainHook, priority *nftables.ChainPriority) *nftables.Chain {
 		return f.chain(nftables.Chain{Name: name, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: priority})
 	}

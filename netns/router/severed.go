@@ -38,6 +38,9 @@ func (r Router) sever(namespace *os.File, s severed, remove func() error) error 
 	if err := remove(); err != nil {
 		return err
 	}
+	if used, err := isUsed(namespace); err == nil && !used {
+		return nil // the router goes now, with all connections and the file
+	}
 	return r.forgetSevered(namespace, s)
 }
 

@@ -64,6 +64,31 @@ func TestAKilledDetachLeavesNoConnections(t *testing.T) {
 	}
 }
 
+// The last sandbox takes the router with it, and all its connections on the host.
+func TestTheLastSandboxLeavesNoConnections(t *testing.T) {
+	w := newWorld(t)
+	serve(t, w.internet, "0.0.0.0:80")
+	serve(t, w.internet, "[::]:81")
+	one := w.attach(t, Member{Link: "s-one", Number: 1})
+	wantAnswer(t, one, internetIPv4+":80", hostIPv4)
+	addresses := []string{ipv4Of(t, one)}
+	if forwardsIPv6() {
+		wantAnswer(t, one, "["+internetIPv6+"]:81", hostIPv6)
+		addresses = append(addresses, netnstest.Shell(t, one, "ip -6 -o address show eth0 scope global | sed 's/.*inet6 //;s/\\/.*//'"))
+	}
+	for _, a := range addresses {
+		if tracked(t, w, a) == 0 {
+			t.Fatalf("no connection of %s is tracked", a)
+		}
+	}
+	w.detach(t, nil, "s-one")
+	for _, a := range addresses {
+		if n := tracked(t, w, a); n > 0 {
+			t.Errorf("the host tracks %d connections of %s", n, a)
+		}
+	}
+}
+
 // The removal of a router removes the host's device before the namespace.
 func TestARouterThatWasHalfRemovedIsMadeAgain(t *testing.T) {
 	w := newWorld(t)
