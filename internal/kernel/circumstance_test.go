@@ -1,7 +1,10 @@
 package kernel
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -167,6 +170,25 @@ func TestOrdinaryUserIsToldWhatItTakes(t *testing.T) {
 			t.Errorf("%s: %s", f, v.Text)
 		}
 	}
+}
+
+// A mount below the directory that the check copies changes no reason.
+func TestMountsBelowADirectoryChangeNoReason(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	below := filepath.Join(dir, "below")
+	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Mkdir(below, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", dir)
+	runtime.LockOSThread() // the thread ends with the test, and so does the mount namespace
+	if err := errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount("below", below, "tmpfs", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(below, unix.MNT_DETACH)
+	got := checkIn(t, "unchanged", nobody(), IDMappedMounts)
+	wantNotSupported(t, got[IDMappedMounts], "operation not permitted", "run it as root")
 }
 
 func TestCheckRequiredNamesEverythingOnOneLine(t *testing.T) {

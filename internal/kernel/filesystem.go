@@ -70,11 +70,12 @@ func probeIDMappedTmpfs(p *prober) (string, error) {
 	return "", idMapTree(p, detachedTmpfs)
 }
 
-// idMap tries to give the mount that holds path other ids, on a detached copy.
+// idMap tries to give the mount that holds path other ids, on a detached copy. In a user namespace the kernel copies
+// a directory only together with the mounts below it.
 func idMap(p *prober, path string) error {
 	return idMapTree(p, func(s *script) arg {
 		return s.call("open_tree "+path, unix.SYS_OPEN_TREE, atCwd, s.text(path),
-			num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC))
+			num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE))
 	})
 }
 
