@@ -108,7 +108,7 @@ var doRefusals = []struct {
 	{"--network some", "proxied"},
 	{"--network full --allow example.org", "--allow"},
 	{"--network full --allow example.com", "example.com"},
-	{"--publish 8080:80", "publish"},
+	{"--sensitivity secret --publish 8080:80", "--publish: needs a level"},
 	{"--network full --publish 0:80", `--publish.*"0:80"`},
 }
 

@@ -165,7 +165,6 @@ func TestLimitsOfOtherNetworksAreRefused(t *testing.T) {
 		{[]string{"--allow", nearName, "--network-rate", "1m"}, `--network-rate: needs the network "full"`},
 		{[]string{"--network", "full", "--network-requests", "3"}, `--network-requests: needs the network "proxied"`},
 		{[]string{"--network-quota", "1m"}, `--network-quota: needs the network "proxied" or "full"`},
-		{[]string{"--network", "proxied", "--publish", "80:80"}, `--publish: needs the network "full"`},
 	} {
 		if got := w.on(t, append(append([]string{"do"}, c.flags...), "--", "true")...); got.code != 125 || !strings.Contains(got.stderr, c.says) {
 			t.Errorf("%q: %+v", c.flags, got)

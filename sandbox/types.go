@@ -21,7 +21,7 @@ type (
 	//	Deny      []string          // names and addresses that are not reached
 	//	Observe   bool              // NetworkProxied reaches each name that Deny does not forbid
 	//	Ask       bool              // NetworkProxied asks DecideNetwork about names without a rule
-	//	Publish   []string          // ports of the host that lead inside, as 8080:80, with NetworkFull
+	//	Publish   []string          // ports of the host that lead inside, as 8080:80
 	//	Sensitivity Sensitivity     // level of the data inside, which bounds Network
 	//	Ceilings  map[Sensitivity]Network // widest networks of the levels
 	//	PID       PID               // PIDPrivate or PIDHost

@@ -74,8 +74,9 @@ type Config struct {
 	// DecideNetwork of package sandbox. Without an embedder the connection is refused.
 	Ask bool `json:"ask,omitempty"`
 
-	// Publish are ports of the host that lead to ports of the sandbox, with NetworkFull. Each is
-	// [ADDRESS:]HOST:PORT, and may end in /udp. Without ADDRESS the host's is 127.0.0.1.
+	// Publish are ports of the host that lead to ports of the sandbox, with any kind of network. Each is
+	// [ADDRESS:]HOST:PORT, and may end in /udp. Without ADDRESS the host's is 127.0.0.1. The level of Sensitivity
+	// must permit NetworkFull.
 	Publish []string `json:"publish,omitempty"`
 
 	// Sensitivity is the level of the data that the sandbox begins with. It bounds the network.

@@ -100,7 +100,7 @@ func TestCompleteNamesEveryBadField(t *testing.T) {
 		"an empty name":        {func(c *Config) { c.Allow = []string{"a.example", ""} }, "allow[1]"},
 		"a long name":          {func(c *Config) { c.Deny = []string{strings.Repeat("a", 4097)} }, "deny[0]"},
 		"too many names":       {func(c *Config) { c.Allow = slices.Repeat([]string{"a.example"}, 10_001) }, "allow"},
-		"publish without full": {func(c *Config) { c.Publish = []string{"80:80"} }, "publish"},
+		"publish of a secret":  {func(c *Config) { c.Publish, c.Sensitivity = []string{"80:80"}, SensitivitySecret }, "publish"},
 		"publish of port 0":    {func(c *Config) { c.Network, c.Publish = NetworkFull, []string{"80:80", "0:80"} }, "publish[1]"},
 		"published twice":      {func(c *Config) { c.Network, c.Publish = NetworkFull, []string{"80:80", "127.0.0.1:80:81"} }, "publish[1]"},
 		"too many to publish":  {func(c *Config) { c.Network, c.Publish = NetworkFull, slices.Repeat([]string{"80:80"}, 65) }, "publish"},

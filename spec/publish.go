@@ -73,8 +73,8 @@ func parseHost(text string) (netip.Addr, error) {
 const maxPublish = 64
 
 func (c Config) validatePublish(p *problems) {
-	if len(c.Publish) > 0 && c.Network != NetworkFull {
-		p.add("publish", "needs the network %q", NetworkFull)
+	if len(c.Publish) > 0 && !c.permitsPublish() {
+		p.add("publish", "needs a level that permits the network %q; the sensitivity %s permits %q", NetworkFull, c.Sensitivity, c.ceiling(c.Sensitivity))
 	}
 	if len(c.Publish) > maxPublish {
 		p.add("publish", "%d are more than %d", len(c.Publish), maxPublish)

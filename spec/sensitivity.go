@@ -63,10 +63,13 @@ func (c Config) Permits() bool {
 
 // Raised is the configuration with the higher one of both levels. A network that this level does
 // not permit becomes the widest one that the level permits, without rules: those of one network can be wrong
-// for another one.
+// for another one. Published ports close at a level that does not permit them.
 func (c Config) Raised(to Sensitivity) Config {
 	if to.Above(c.Sensitivity) {
 		c.Sensitivity = to
+	}
+	if !c.permitsPublish() {
+		c.Publish = nil
 	}
 	if c.Permits() {
 		return c
@@ -105,13 +108,13 @@ func (g NetworkGrant) Kind() Network {
 	return cmp.Or(g.Network, NetworkNone)
 }
 
-// WithNetwork is the configuration with the network of a grant. Published ports end with the network
-// full.
+// permitsPublish says whether the level permits published ports. Their clients can be at any address, so such a level
+// permits NetworkFull.
+func (c Config) permitsPublish() bool { return c.ceiling(c.Sensitivity) == NetworkFull }
+
+// WithNetwork is the configuration with the network of a grant.
 func (c Config) WithNetwork(g NetworkGrant) Config {
 	c.Network, c.Allow, c.Deny, c.Observe, c.Ask, c.Publish = g.Network, g.Allow, g.Deny, g.Observe, g.Ask, g.Publish
-	if c.Network != NetworkFull {
-		c.Publish = nil
-	}
 	return c
 }
 
@@ -135,7 +138,6 @@ func (c Config) Changed(g *NetworkGrant, level Sensitivity) (Config, error) {
 	c = c.Raised(level)
 	if g != nil {
 		c = c.WithNetwork(*g)
-		c.Publish = g.Publish // Complete refuses ports of another network
 	}
 	return c.Complete()
 }
@@ -197,6 +199,8 @@ func otherRules(from, to Config) string {
 	switch a, b := from.Grant(), to.Grant(); {
 	case a.Equal(b):
 		return ""
+	case len(a.Publish) > 0 && len(b.Publish) == 0:
+		return ", without published ports"
 	case a.Observe && !b.Observe:
 		return ", without --observe and with the names of its rules alone"
 	default:

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -105,11 +106,29 @@ func TestCeilings(t *testing.T) {
 	}
 }
 
-func TestAChangePublishesPortsOfFullOnly(t *testing.T) {
+// Ports can be published with each network, at a level that permits full. A higher level closes them, also if the network
+// stays.
+func TestTheLevelPermitsPublishedPorts(t *testing.T) {
+	grant := NetworkGrant{Publish: []string{"8080:80"}}
 	for _, network := range Networks() {
-		_, err := Config{}.Changed(&NetworkGrant{Network: network, Publish: []string{"8080:80"}}, "")
-		if isRefused := err != nil && strings.Contains(err.Error(), `publish: needs the network "full"`); isRefused != (network != NetworkFull) {
-			t.Errorf("%s: %v", network, err)
+		grant.Network = network
+		c, err := Config{}.Changed(&grant, SensitivityInternal)
+		if err != nil || !slices.Equal(c.Publish, grant.Publish) {
+			t.Fatalf("%s: %q, %v", network, c.Publish, err)
+		}
+		for _, level := range []Sensitivity{SensitivityConfidential, SensitivitySecret} {
+			raised, err := c.Changed(nil, level)
+			if err != nil || len(raised.Publish) > 0 {
+				t.Errorf("%s at %s: %q, %v", network, level, raised.Publish, err)
+			}
+			if _, err := raised.Changed(&NetworkGrant{Network: NetworkNone, Publish: grant.Publish}, ""); err == nil || !strings.Contains(err.Error(), "publish: needs a level that permits") {
+				t.Errorf("%s at %s: ports later: %v", network, level, err)
+			}
+			c.Ceilings = map[Sensitivity]Network{SensitivityConfidential: NetworkFull, SensitivitySecret: NetworkFull}
+			if open, err := c.Changed(nil, level); err != nil || len(open.Publish) == 0 {
+				t.Errorf("%s at %s with another ceiling: %q, %v", network, level, open.Publish, err)
+			}
+			c.Ceilings = nil
 		}
 	}
 }

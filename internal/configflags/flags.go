@@ -73,7 +73,7 @@ func OfNetwork() []Flag {
 		list("network-rules", "`FILE` with a rule in each line, with \"deny \" before those that deny; for --network proxied (repeatable)", "allow", addNetworkRules),
 		{&cli.BoolFlag{Name: "observe", Usage: "with --network proxied, reach each name that no rule denies; \"network --suggest\" then prints the rules that were needed"}, "observe",
 			func(c *spec.Config, v string) (err error) { c.Observe, err = strconv.ParseBool(v); return err }},
-		list("publish", "`[ADDR:]HOST:PORT`, with /udp at the end for UDP: port HOST of the host leads to PORT inside, with --network full; ADDR is 127.0.0.1 by default (repeatable)", "publish",
+		list("publish", "`[ADDR:]HOST:PORT`, with /udp at the end for UDP: port HOST of the host leads to PORT inside, with any kind of network; ADDR is 127.0.0.1 by default (repeatable)", "publish",
 			func(c *spec.Config, v string) error { c.Publish = append(c.Publish, v); return nil }),
 		Text("sensitivity", "`LEVEL` of the data inside: public, internal, confidential or secret; it bounds the network and never falls (default: public)", "sensitivity",
 			func(c *spec.Config, v string) error { return setText(&c.Sensitivity, v) }),

@@ -64,6 +64,9 @@ func (m *making) inherit() error {
 	if asked.Observe && !raised.Observe && raised.Network == spec.NetworkProxied {
 		m.notes = append(m.notes, fmt.Sprintf("the sandbox is not observed, because its sensitivity is %s; grant names with --allow", raised.Sensitivity))
 	}
+	if len(asked.Publish) > 0 && len(raised.Publish) == 0 {
+		m.notes = append(m.notes, fmt.Sprintf("the sandbox publishes no ports, because its sensitivity is %s", raised.Sensitivity))
+	}
 	m.request.Config = raised
 	return nil
 }

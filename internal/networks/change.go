@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -114,6 +113,9 @@ func (n Networks) connect(ctx context.Context, box *record.Sandbox, from spec.Ne
 	case spec.NetworkProxied:
 		more, err = n.connectProxied(ctx, namespace, names, from, *next, late)
 	}
+	if err == nil {
+		err = n.republish(ctx, namespace, names, from, *next)
+	}
 	return cut + more, err
 }
 
@@ -150,10 +152,7 @@ func (n Networks) connectFull(
 		addresses, err = out.Attach(ctx, namespace, member)
 		*next = Connected(*next, addresses)
 	}
-	if err != nil || slices.Equal(from.Publish, next.Config.Publish) {
-		return cut, err
-	}
-	return cut, out.Publish(ctx, namespace, next.Init, member)
+	return cut, err
 }
 
 // connectProxied admits the sandbox to the proxied network, or changes its rules there.
@@ -225,7 +224,7 @@ func (n Networks) EndChange(ctx context.Context, box *record.Sandbox) error {
 		return err
 	}
 	wanted = Connected(wanted, nil)
-	if wanted.Config.Network != spec.NetworkNone {
+	if wanted.Config.Network != spec.NetworkNone || len(wanted.Config.Publish) > 0 {
 		if _, err := n.connect(ctx, box, r.Config.Grant(), &wanted, true); err != nil {
 			if ctx.Err() != nil {
 				return err

@@ -86,11 +86,6 @@ func newMember(n record.Names, r record.Record) (router.Member, error) {
 	if err == nil {
 		m.Deny, err = addressRules(r.Config.Deny)
 	}
-	for _, text := range r.Config.Publish {
-		port, wrong := spec.ParsePublishedPort(text)
-		err = errors.Join(err, wrong)
-		m.Publish = append(m.Publish, port)
-	}
 	return m, err
 }
 
@@ -153,19 +148,6 @@ func Connected(r record.Record, addresses []netip.Addr) record.Record {
 	return r
 }
 
-// Publish opens the published ports of a sandbox that is being made. PID 1 has started: the ports
-// close with its end.
-func (n Networks) Publish(ctx context.Context, namespace func() (*os.File, error), names record.Names, r record.Record) error {
-	if len(r.Config.Publish) == 0 {
-		return nil
-	}
-	inside, member, err := opened(namespace, names, r)
-	if err != nil {
-		return err
-	}
-	return n.router().Publish(ctx, inside, r.Init, member)
-}
-
 // Prune removes the links of sandboxes that are gone. known returns the ids of all sandboxes, also of
 // half-made ones: the names are written before the sandbox is connected.
 func (n Networks) Prune(ctx context.Context, known func() ([]string, error)) error {
@@ -211,7 +193,7 @@ func (n Networks) Disconnect(ctx context.Context, id string) error {
 		err = n.egress().Dismiss(ctx, keyOf(names))
 	}
 	if network != spec.NetworkFull && network != anyNetwork.Network && !n.router().HasNote(linkName(names)) || !n.hasRouter() {
-		return err
+		return errors.Join(err, n.unpublish(ctx, names))
 	}
 	_, detached := n.router().Detach(ctx, nil, linkName(names))
 	return errors.Join(err, detached)

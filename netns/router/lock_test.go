@@ -36,7 +36,7 @@ func TestAContextEndsTheWaitForTheRouter(t *testing.T) {
 		"attach":  func(ctx context.Context) error { _, err := w.router.Attach(ctx, sandbox, m); return err },
 		"detach":  func(ctx context.Context) error { _, err := w.router.Detach(ctx, nil, m.Link); return err },
 		"regrant": func(ctx context.Context) error { _, err := w.router.Regrant(ctx, sandbox, m); return err },
-		"publish": func(ctx context.Context) error { return w.router.Publish(ctx, sandbox, self, m) },
+		"publish": func(ctx context.Context) error { return w.router.Publish(ctx, sandbox, self, m.Link, victimPorts) },
 		"prune":   func(ctx context.Context) error { return w.router.Prune(ctx, nil) },
 		"repair":  w.router.Repair,
 		"traffic": func(ctx context.Context) error { _, err := w.router.Traffic(ctx, m.Link); return err },

@@ -15,15 +15,16 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Publish opens the published ports of a sandbox that is connected, in place of earlier ones. They close
-// when the sandbox's PID 1 ends, and with Detach.
-func (r Router) Publish(ctx context.Context, sandbox *os.File, init process.ID, m Member) error {
+// Publish opens published ports of the sandbox with this link, in place of earlier ones. The sandbox need not be
+// connected. The ports close when the sandbox's PID 1 ends, and with Detach. Publish without ports only closes the
+// earlier ones.
+func (r Router) Publish(ctx context.Context, sandbox *os.File, init process.ID, link string, ports []spec.PublishedPort) error {
 	unlock, err := r.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := r.endPublisher(m.Link); err != nil || len(m.Publish) == 0 {
+	if err := r.endPublisher(link); err != nil || len(ports) == 0 {
 		return err
 	}
 	pidfd, err := init.Open()
@@ -37,7 +38,7 @@ func (r Router) Publish(ctx context.Context, sandbox *os.File, init process.ID, 
 			p.Socket.Close()
 		}
 	}()
-	for _, p := range m.Publish {
+	for _, p := range ports {
 		socket, err := listenOutside(p)
 		if err != nil {
 			return fmt.Errorf("--publish %s: %w", p, err)
@@ -46,7 +47,7 @@ func (r Router) Publish(ctx context.Context, sandbox *os.File, init process.ID, 
 	}
 	return netns.Do(sandbox, func() error {
 		return publisher.Start(pidfd, open, func(id process.ID) error {
-			return statedir.ReplaceJSON(r.publisherFile(m.Link), id)
+			return statedir.ReplaceJSON(r.publisherFile(link), id)
 		})
 	})
 }
@@ -75,6 +76,9 @@ const publisherPrefix = "publisher-"
 
 // publisherFile names the process that serves the published ports of the sandbox with this link.
 func (r Router) publisherFile(link string) string { return filepath.Join(r.Dir, publisherPrefix+link) }
+
+// HasPublisher says that the sandbox with this link has published ports, or had some.
+func (r Router) HasPublisher(link string) bool { return statedir.Exists(r.publisherFile(link)) }
 
 // endPublisher ends the publisher of a link, if there is one.
 func (r Router) endPublisher(link string) error {

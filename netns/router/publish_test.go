@@ -38,14 +38,15 @@ func firstProcess(t *testing.T) process.ID {
 
 func (w *world) publish(t *testing.T, sandbox *os.File, init process.ID, m Member, texts ...string) error {
 	t.Helper()
+	var ports []spec.PublishedPort
 	for _, text := range texts {
 		p, err := spec.ParsePublishedPort(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.Publish = append(m.Publish, p)
+		ports = append(ports, p)
 	}
-	return w.on(func() error { return w.router.Publish(t.Context(), sandbox, init, m) })
+	return w.on(func() error { return w.router.Publish(t.Context(), sandbox, init, m.Link, ports) })
 }
 
 // published is a sandbox with published ports. It returns the publisher and the sandbox's PID 1, too.

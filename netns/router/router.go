@@ -56,8 +56,6 @@ type Member struct {
 	// Late says that the rules were made earlier. They open no other sandbox: another sandbox can
 	// have the address by now.
 	Late bool
-	// Publish are for [Router.Publish].
-	Publish []spec.PublishedPort
 	// Rate bounds the bytes per second in each direction. Quota bounds the bytes of both
 	// directions together, also over several connections of one sandbox. 0 is no bound.
 	Rate, Quota uint64

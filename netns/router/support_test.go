@@ -311,12 +311,12 @@ func victim(r Router) {
 		if err != nil {
 			panic(err)
 		}
-		m := Member{Link: fmt.Sprintf("s-%d", i), Number: i % maxNumber, Publish: victimPorts}
+		m := Member{Link: fmt.Sprintf("s-%d", i), Number: i % maxNumber}
 		if _, err := r.Attach(context.Background(), sandbox, m); err != nil {
 			panic(err)
 		}
 		if i%3 > 0 {
-			if err := r.Publish(context.Background(), sandbox, self, m); err != nil {
+			if err := r.Publish(context.Background(), sandbox, self, m.Link, victimPorts); err != nil {
 				panic(err)
 			}
 			if _, err := r.Detach(context.Background(), sandbox, m.Link); err != nil {

@@ -83,6 +83,9 @@ func (r *Rule) allowGrant(g *spec.NetworkGrant) (named []string, err error) {
 	if err := allowSize(spec.Config{}.WithNetwork(*g)); err != nil {
 		return nil, err
 	}
+	if len(g.Publish) > 0 {
+		return nil, refused("publish: only root may use it in this version; use Dial to reach a port")
+	}
 	network := g.Kind()
 	if network != spec.NetworkNone && !slices.Contains(r.Networks, network) {
 		return nil, refused("network %q; allowed: %v", network, r.Networks)
@@ -98,9 +101,6 @@ func (r *Rule) allowGrant(g *spec.NetworkGrant) (named []string, err error) {
 		if isNamed {
 			named = append(named, text)
 		}
-	}
-	if len(g.Publish) > 0 {
-		return nil, refused("publish: only root may use it in this version; use Dial to reach a port")
 	}
 	return named, nil
 }

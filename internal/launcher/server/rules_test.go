@@ -97,17 +97,19 @@ func TestRulesAreAFileOfBoundedSize(t *testing.T) {
 }
 
 func TestARuleAllowsNoPublishedPorts(t *testing.T) {
-	rule := &Rule{User: "1001", Networks: []spec.Network{spec.NetworkFull}}
+	rule := &Rule{User: "1001", Networks: spec.Networks(), NetworkAllow: []string{"pypi.org"}}
 	if err := rule.complete(); err != nil {
 		t.Fatal(err)
 	}
-	c := spec.Config{Network: spec.NetworkFull}
-	if err := rule.allow(&launch.Create{Config: c}, nil); err != nil {
-		t.Errorf("the network: %v", err)
-	}
-	c.Publish = []string{"8080:80"}
-	if err := rule.allow(&launch.Create{Config: c}, nil); !errors.Is(err, launch.ErrRefused) {
-		t.Errorf("ports: %v", err)
+	for _, network := range spec.Networks() {
+		c := spec.Config{Network: network}
+		if err := rule.allow(&launch.Create{Config: c}, nil); err != nil {
+			t.Errorf("the network %s: %v", network, err)
+		}
+		c.Publish = []string{"8080:80"}
+		if err := rule.allow(&launch.Create{Config: c}, nil); !errors.Is(err, launch.ErrRefused) {
+			t.Errorf("ports with %s: %v", network, err)
+		}
 	}
 }
 
