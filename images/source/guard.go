@@ -74,6 +74,7 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 		cancel(err)
 		return nil, err
 	}
+	chooseChallenge(response.Header)
 	response.Body = watch(ctx, cancel, response.Body, g.stall)
 	if withheld && (response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden) {
 		response.Body.Close()

@@ -130,7 +130,7 @@ func statusError(response *http.Response) error {
 	if err != nil {
 		body = nil // the status says enough
 	}
-	err = &answerError{response.StatusCode, fmt.Sprintf("the server answered %s", describe(response.StatusCode, body))}
+	err = &answerError{response.StatusCode, fmt.Sprintf("the server answered %s%s", describe(response.StatusCode, body), unknownWays(response))}
 	if after := response.Header.Get("Retry-After"); after != "" && retryStatus(response.StatusCode) {
 		err = fmt.Errorf("%w, and asks for a pause of %s; try again later", err, after)
 	}
