@@ -98,7 +98,7 @@ func chosenName(text, chosen string) (string, error) {
 func (s *pull) options(o PullOptions) imagesource.Options {
 	return imagesource.Options{
 		Platform: o.Platform, Cache: o.Cache, Mirrors: o.Mirrors, PlainHTTP: o.PlainHTTP, TokenHosts: o.TokenHosts,
-		RootCAs: o.RootCAs, Credentials: o.Credentials, Stdin: o.Stdin,
+		RootCAs: o.RootCAs, Credentials: o.Credentials, Stdin: o.Stdin, Note: o.Note,
 		Progress: func(p imagesource.Progress) { s.tell(p.Layer, LayerDownloading, p.Done, p.Total) },
 	}
 }

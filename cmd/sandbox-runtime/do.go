@@ -186,7 +186,12 @@ func do(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 		return spec.Result{}, relay.CauseOf(ctx, err)
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	image, err := takeImage(ctx, cmd, m.Manager, config)
+	var pulled []string // notes of the pull
+	note := tellPullNote(cmd)
+	if cmd.Bool("json") {
+		note = func(line string) { pulled = append(pulled, line) }
+	}
+	image, err := takeImage(ctx, cmd, m.Manager, config, note)
 	if err != nil {
 		return spec.Result{}, relay.CauseOf(ctx, err)
 	}
@@ -206,7 +211,7 @@ func do(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	} else {
 		err = fate.Conclude(ctx, box, signals)
 	}
-	result.Notes = append(result.Notes, notes()...)
+	result.Notes = slices.Concat(result.Notes, pulled, notes())
 	if streams.Watch && !fate.Stay {
 		review.TellVanished(os.Stderr, result.Files, config)
 	}

@@ -105,7 +105,7 @@ func pullImage(ctx context.Context, cmd *cli.Command, text string, stdin io.Read
 	}
 	o := sandbox.PullOptions{
 		Name: cmd.String("name"), Platform: cmd.String("platform"), Mirrors: mirrors, Stdin: stdin,
-		PlainHTTP: cmd.StringSlice("plain-http"), TokenHosts: cmd.StringSlice("token-host"),
+		PlainHTTP: cmd.StringSlice("plain-http"), TokenHosts: cmd.StringSlice("token-host"), Note: tellPullNote(cmd),
 	}
 	if !cmd.Bool("quiet") {
 		shown = newPullProgress(cmd.Root().ErrWriter)
@@ -116,6 +116,11 @@ func pullImage(ctx context.Context, cmd *cli.Command, text string, stdin io.Read
 		return err
 	})
 	return image, shown, errors.Join(err, shown.end())
+}
+
+// tellPullNote prints the notes of a pull.
+func tellPullNote(cmd *cli.Command) func(string) {
+	return func(line string) { fmt.Fprintln(cmd.Root().ErrWriter, line) }
 }
 
 // mirrorsOf reads the values of --mirror.

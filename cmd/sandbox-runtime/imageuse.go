@@ -26,8 +26,8 @@ func pullFlag() cli.Flag {
 }
 
 // takeImage makes sure that the user has the image of a configuration, and returns the image's settings. Without
-// an image they are empty.
-func takeImage(ctx context.Context, cmd *cli.Command, m *sandbox.Manager, c spec.Config) (spec.ImageConfig, error) {
+// an image they are empty. note is told what a pull has to say.
+func takeImage(ctx context.Context, cmd *cli.Command, m *sandbox.Manager, c spec.Config, note func(string)) (spec.ImageConfig, error) {
 	when := cmd.String("pull")
 	switch {
 	case !slices.Contains([]string{pullAlways, pullMissing, pullNever}, when):
@@ -39,7 +39,7 @@ func takeImage(ctx context.Context, cmd *cli.Command, m *sandbox.Manager, c spec
 	}
 	image, err := m.Image(ctx, c.Image)
 	if when == pullAlways || when == pullMissing && errors.Is(err, sandbox.ErrNotFound) {
-		if err := pullForUse(ctx, cmd, m, c.Image); err != nil {
+		if err := pullForUse(ctx, cmd, m, c.Image, note); err != nil {
 			return spec.ImageConfig{}, err
 		}
 		image, err = m.Image(ctx, c.Image)
@@ -52,7 +52,7 @@ func takeImage(ctx context.Context, cmd *cli.Command, m *sandbox.Manager, c spec
 
 // pullForUse pulls an image by its name. Of an archive or a directory the image would get no name, so that the sandbox
 // could not find it.
-func pullForUse(ctx context.Context, cmd *cli.Command, m *sandbox.Manager, name string) error {
+func pullForUse(ctx context.Context, cmd *cli.Command, m *sandbox.Manager, name string, note func(string)) error {
 	r, err := imagesource.Parse(name)
 	switch {
 	case err == nil && r.Kind != imagesource.Registry:
@@ -61,7 +61,7 @@ func pullForUse(ctx context.Context, cmd *cli.Command, m *sandbox.Manager, name 
 		return fmt.Errorf("--image %s cannot be pulled: it is an id; pull the image by its name", name)
 	}
 	var shown *pullProgress
-	var o sandbox.PullOptions
+	o := sandbox.PullOptions{Note: note}
 	if !cmd.Bool("json") { // the Result is the only output then
 		shown = newPullProgress(cmd.Root().ErrWriter)
 		o.Progress = shown.tell

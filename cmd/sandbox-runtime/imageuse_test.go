@@ -24,7 +24,7 @@ func TestOnlyNamesOfRegistriesArePulledForUse(t *testing.T) {
 		cmd := &cli.Command{
 			Name: "do", Flags: []cli.Flag{pullFlag(), jsonFlag("")}, Writer: io.Discard, ErrWriter: io.Discard,
 			Action: func(ctx context.Context, cmd *cli.Command) error {
-				_, err := takeImage(ctx, cmd, m, spec.Config{Image: image})
+				_, err := takeImage(ctx, cmd, m, spec.Config{Image: image}, tellPullNote(cmd))
 				return err
 			},
 		}

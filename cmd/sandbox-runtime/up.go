@@ -116,7 +116,7 @@ func upOnce(ctx context.Context, cmd *cli.Command, name string, c spec.Config) (
 		return sandbox.Info{}, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	if _, err := takeImage(ctx, cmd, m.Manager, c); err != nil {
+	if _, err := takeImage(ctx, cmd, m.Manager, c, tellPullNote(cmd)); err != nil {
 		return sandbox.Info{}, relay.CauseOf(ctx, err)
 	}
 	box, err := m.Up(ctx, name, c, sandbox.From(cmd.String("from")))

@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -10,10 +11,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
-	"time"
 )
 
 // Credential is a user name and password, or a token. The zero value asks for nothing but public images.
@@ -25,13 +26,19 @@ type Credential struct {
 
 // Credentials finds credentials.
 type Credentials interface {
-	// Lookup returns the credential for a repository of a registry, such as "docker.io" and "library/debian".
+	// Lookup returns the credential for a repository of a registry, such as "docker.io" and "library/debian". An error stops
+	// no pull: it is told, and the credential beside it is used, which can be empty.
 	Lookup(ctx context.Context, host, repository string) (Credential, error)
 }
 
 // Files finds credentials in the files of Docker and podman, and asks the credential helpers named there. The first
 // file with an entry counts, in the order $REGISTRY_AUTH_FILE, $DOCKER_CONFIG/config.json,
-// $XDG_RUNTIME_DIR/containers/auth.json, ~/.config/containers/auth.json, ~/.docker/config.json.
+// $XDG_RUNTIME_DIR/containers/auth.json (without the variable /run/containers/UID/auth.json),
+// ~/.config/containers/auth.json, ~/.docker/config.json. Within a file the helper of the registry counts first, then the
+// store, then the entries of the file.
+//
+// A file that cannot be read and a helper that fails count as ones without an entry. Lookup returns their errors beside the
+// credential of another place, or beside none.
 type Files struct{}
 
 // authFile is the common part of the files of Docker and podman (containers-auth.json(5)).
@@ -49,11 +56,7 @@ type authEntry struct {
 	RegistryToken string `json:"registrytoken"`
 }
 
-const (
-	maxAuthFile   = 4 << 20
-	maxHelper     = 1 << 20
-	helperTimeout = time.Minute
-)
+const maxAuthFile = 4 << 20
 
 func authFiles() []string {
 	var paths []string
@@ -64,7 +67,11 @@ func authFiles() []string {
 	}
 	add(os.Getenv("REGISTRY_AUTH_FILE"))
 	add(os.Getenv("DOCKER_CONFIG"), "config.json")
-	add(os.Getenv("XDG_RUNTIME_DIR"), "containers", "auth.json")
+	if run := os.Getenv("XDG_RUNTIME_DIR"); run != "" {
+		add(run, "containers", "auth.json")
+	} else { // as of a login by cron or sudo
+		add("/run/containers", strconv.Itoa(os.Getuid()), "auth.json")
+	}
 	home := os.Getenv("HOME")
 	if config := os.Getenv("XDG_CONFIG_HOME"); config != "" {
 		add(config, "containers", "auth.json")
@@ -77,23 +84,28 @@ func authFiles() []string {
 
 // Lookup reads the files anew each time.
 func (Files) Lookup(ctx context.Context, host, repository string) (Credential, error) {
+	var failed []error
 	for _, path := range authFiles() {
 		file, err := readAuthFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil {
-			return Credential{}, fmt.Errorf("read credentials %s: %w", path, err)
+		var found Credential
+		var ok bool
+		if err == nil {
+			found, ok, err = file.lookup(ctx, host, repository)
 		}
-		found, ok, err := file.lookup(ctx, host, repository)
+		if ctx.Err() != nil {
+			return Credential{}, ctx.Err()
+		}
 		if err != nil {
-			return Credential{}, fmt.Errorf("read credentials %s: %w", path, err)
+			failed = append(failed, fmt.Errorf("read credentials %s: %w", path, err))
 		}
 		if ok {
-			return found, nil
+			return found, errors.Join(failed...)
 		}
 	}
-	return Credential{}, nil
+	return Credential{}, errors.Join(failed...)
 }
 
 func readAuthFile(path string) (*authFile, error) {
@@ -116,19 +128,36 @@ func readAuthFile(path string) (*authFile, error) {
 	return file, json.Unmarshal(text, file)
 }
 
-// authKeys are the keys for a repository, the most specific first.
-func authKeys(host, repository string) []string {
-	var keys []string
+// dockerHub is the key of Docker Hub in Docker's files, and dockerHubName the name in references.
+const (
+	dockerHub     = "https://index.docker.io/v1/"
+	dockerHubName = "docker.io"
+)
+
+// scopeOf is the part of a registry that a key is for: HOST[:PORT], or HOST[:PORT]/PATH. Docker's keys can be addresses,
+// whose path says nothing. Podman's keys can have the path of repositories.
+func scopeOf(key string) string {
+	_, rest, isAddress := strings.Cut(key, "://")
+	if !isAddress {
+		rest = key
+	}
+	host, path, _ := strings.Cut(rest, "/")
+	host, path = strings.ToLower(host), strings.Trim(path, "/")
+	if host == "index.docker.io" || host == "registry-1.docker.io" {
+		host = dockerHubName
+	}
+	if isAddress || path == "" || path == "v1" || path == "v2" {
+		return host
+	}
+	return host + "/" + path
+}
+
+// scopes are those of a repository, the most specific first.
+func scopes(host, repository string) (all []string) {
 	for path := repository; path != "" && path != "."; path = parent(path) {
-		keys = append(keys, host+"/"+path)
+		all = append(all, strings.ToLower(host)+"/"+path)
 	}
-	keys = append(keys, host)
-	if host == "docker.io" {
-		keys = append(keys, "https://index.docker.io/v1/", "index.docker.io", "registry-1.docker.io")
-	} else {
-		keys = append(keys, "https://"+host, "https://"+host+"/", "https://"+host+"/v1/", "https://"+host+"/v2/", "http://"+host)
-	}
-	return keys
+	return append(all, strings.ToLower(host))
 }
 
 func parent(path string) string {
@@ -136,32 +165,62 @@ func parent(path string) string {
 	return path[:max(slash, 0)]
 }
 
-func (f *authFile) lookup(ctx context.Context, host, repository string) (Credential, bool, error) {
-	keys := authKeys(host, repository)
-	for _, key := range keys {
-		if helper, ok := f.CredHelpers[key]; ok {
-			return askHelper(ctx, helper, key)
+// keysFor are the keys for a repository: those of the most specific scope first. Of one scope the key that is the scope comes
+// first, then https, http and other spellings.
+func keysFor[T any](entries map[string]T, host, repository string) (keys []string) {
+	order := scopes(host, repository)
+	rank := func(key string) [2]int {
+		scope := scopeOf(key)
+		scheme, _, isAddress := strings.Cut(key, "://")
+		how := slices.Index([]string{"https", "http"}, scheme) // -1 is the scope itself
+		if key != scope && !isAddress {
+			how = 2
+		}
+		return [2]int{slices.Index(order, scope), how}
+	}
+	for key := range entries {
+		if rank(key)[0] >= 0 {
+			keys = append(keys, key)
 		}
 	}
-	for _, key := range keys {
-		entry, ok := f.Auths[key]
-		if !ok || entry == (authEntry{}) { // an empty entry says that the store has it
+	slices.SortFunc(keys, func(a, b string) int {
+		x, y := rank(a), rank(b)
+		return cmp.Or(cmp.Compare(x[0], y[0]), cmp.Compare(x[1], y[1]), cmp.Compare(a, b))
+	})
+	return keys
+}
+
+// lookup asks the helper before the entries, as Docker does: a login removes no old entry. A helper without an answer
+// leaves the entries.
+func (f *authFile) lookup(ctx context.Context, host, repository string) (Credential, bool, error) {
+	helper := f.CredsStore
+	if keys := keysFor(f.CredHelpers, host, repository); len(keys) > 0 {
+		helper = f.CredHelpers[keys[0]] // an empty one says that the file has the entry
+	}
+	var failed error
+	if helper != "" {
+		server := host
+		if host == dockerHubName {
+			server = dockerHub
+		}
+		found, ok, err := askHelper(ctx, helper, server)
+		if ok {
+			return found, true, nil
+		}
+		failed = err
+	}
+	for _, key := range keysFor(f.Auths, host, repository) {
+		entry := f.Auths[key]
+		if entry == (authEntry{}) { // an empty entry says that the store has it
 			continue
 		}
 		found, err := entry.credential()
 		if err != nil {
-			return Credential{}, false, fmt.Errorf("entry %q: %w", key, err)
+			return Credential{}, false, errors.Join(failed, fmt.Errorf("entry %q: %w", key, err))
 		}
-		return found, true, nil
+		return found, true, failed
 	}
-	if f.CredsStore == "" {
-		return Credential{}, false, nil
-	}
-	server := host
-	if host == "docker.io" {
-		server = "https://index.docker.io/v1/"
-	}
-	return askHelper(ctx, f.CredsStore, server)
+	return Credential{}, false, failed
 }
 
 func (e authEntry) credential() (Credential, error) {
@@ -176,46 +235,4 @@ func (e authEntry) credential() (Credential, error) {
 	}
 	c.Username, c.Password = user, password
 	return c, nil
-}
-
-// askHelper runs docker-credential-NAME of the caller's PATH (the protocol of docker-credential-helpers).
-func askHelper(ctx context.Context, helper, server string) (Credential, bool, error) {
-	if helper == "" || strings.ContainsAny(helper, "/\x00") {
-		return Credential{}, false, fmt.Errorf("invalid credential helper %q: use the part behind docker-credential-", helper)
-	}
-	ctx, cancel := context.WithTimeout(ctx, helperTimeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "docker-credential-"+helper, "get")
-	cmd.Stdin = strings.NewReader(server)
-	out := &bounded{limit: maxHelper}
-	cmd.Stdout = out
-	cmd.WaitDelay = time.Second
-	err := cmd.Run()
-	if err != nil {
-		if said := strings.TrimSpace(out.String()); strings.Contains(said, "credentials not found") {
-			return Credential{}, false, nil
-		}
-		return Credential{}, false, fmt.Errorf("credential helper %s: %w", cmd.Args[0], err)
-	}
-	var answer struct{ Username, Secret string }
-	if err := json.Unmarshal(out.Bytes(), &answer); err != nil {
-		return Credential{}, false, fmt.Errorf("credential helper %s: the answer is not JSON", cmd.Args[0])
-	}
-	if answer.Username == "<token>" {
-		return Credential{IdentityToken: answer.Secret}, true, nil
-	}
-	return Credential{Username: answer.Username, Password: answer.Secret}, true, nil
-}
-
-// bounded is a buffer with a limit.
-type bounded struct {
-	bytes.Buffer
-	limit int
-}
-
-func (b *bounded) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > b.limit {
-		return 0, fmt.Errorf("more than %d bytes", b.limit)
-	}
-	return b.Buffer.Write(p)
 }

@@ -36,6 +36,8 @@ type endpoint struct {
 	client *http.Client
 	// unreached is the error of the first connection. An image asks a dead mirror once, not for each object.
 	unreached error
+	// unsearched is the error of a search for credentials.
+	unsearched error
 }
 
 func newEndpoint(host, repository string, o Options) (*endpoint, error) {
@@ -84,7 +86,7 @@ func (e *endpoint) connect(ctx context.Context) (*http.Client, error) {
 	if e.client != nil || e.unreached != nil {
 		return e.client, e.unreached
 	}
-	client, err := e.reach(ctx)
+	client, err := e.reachLocked(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			e.unreached = err
@@ -95,9 +97,38 @@ func (e *endpoint) connect(ctx context.Context) (*http.Client, error) {
 	return client, nil
 }
 
-// reach returns a client that authenticates as the registry wants it.
-func (e *endpoint) reach(ctx context.Context) (*http.Client, error) {
+// credentialLocked finds the credential. Most images are public, so a failed search is told, and the registry decides.
+func (e *endpoint) credentialLocked(ctx context.Context) (Credential, error) {
 	found, err := e.options.Credentials.Lookup(ctx, e.host, e.repository)
+	if ctx.Err() != nil {
+		return Credential{}, ctx.Err()
+	}
+	if err != nil {
+		e.unsearched = err
+		e.options.Note(line(err.Error()+"; the pull goes on without these credentials", maxMessage))
+	}
+	return found, nil
+}
+
+// blameCredentialsLocked adds the error of a search for credentials to a refusal that credentials could have prevented.
+// The status of a private image can be 404.
+func (e *endpoint) blameCredentialsLocked(err error) error {
+	status := statusOf(err)
+	if e.unsearched == nil || status != http.StatusUnauthorized && status != http.StatusForbidden && status != http.StatusNotFound {
+		return err
+	}
+	return fmt.Errorf("%w; credentials were missing: %w", err, e.unsearched)
+}
+
+func (e *endpoint) blameCredentials(err error) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.blameCredentialsLocked(err)
+}
+
+// reachLocked returns a client that authenticates as the registry wants it.
+func (e *endpoint) reachLocked(ctx context.Context) (*http.Client, error) {
+	found, err := e.credentialLocked(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +146,7 @@ func (e *endpoint) reach(ctx context.Context) (*http.Client, error) {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
-		return nil, redact(err)
+		return nil, e.blameCredentialsLocked(redact(err))
 	}
 	return &http.Client{Transport: way, CheckRedirect: checkRedirect}, nil
 }
@@ -180,7 +211,7 @@ func (e *endpoint) askManifest(ctx context.Context, id string) ([]byte, types.Me
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, "", statusError(response)
+		return nil, "", e.blameCredentials(statusError(response))
 	}
 	if response.ContentLength > maxManifest {
 		return nil, "", fmt.Errorf("the manifest has %d bytes; at most %d are allowed", response.ContentLength, maxManifest)
@@ -219,7 +250,7 @@ func (e *endpoint) blob(ctx context.Context, digest string, size, offset int64) 
 		}
 		err = fmt.Errorf("%s: %w", digest, err)
 	default:
-		err = statusError(response)
+		err = e.blameCredentials(statusError(response))
 	}
 	response.Body.Close()
 	if offset > 0 {

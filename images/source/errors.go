@@ -53,16 +53,22 @@ type answerError struct {
 
 func (e *answerError) Error() string { return e.message }
 
-// wayOut says how the user can get the image of a registry in spite of the error. It is empty for other errors.
-func wayOut(err error, host string) string {
-	status := 0
+// statusOf is the status of the answer that an error is about, or 0.
+func statusOf(err error) int {
 	var answer *answerError
 	var token *transport.Error // an answer of a token server
-	if errors.As(err, &answer) {
-		status = answer.status
-	} else if errors.As(err, &token) {
-		status = token.StatusCode
+	switch {
+	case errors.As(err, &answer):
+		return answer.status
+	case errors.As(err, &token):
+		return token.StatusCode
 	}
+	return 0
+}
+
+// wayOut says how the user can get the image of a registry in spite of the error. It is empty for other errors.
+func wayOut(err error, host string) string {
+	status := statusOf(err)
 	switch {
 	case status == http.StatusNotFound:
 		return "; check the name, and the tag or digest"

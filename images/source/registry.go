@@ -34,6 +34,7 @@ func openRegistry(ctx context.Context, ref Reference, want platform, c *cache, o
 	if o.Credentials == nil {
 		o.Credentials = Files{}
 	}
+	o.Note = onceEach(o.Note)
 	endpoints, err := newEndpoints(ref, o)
 	if err != nil {
 		return nil, err
@@ -45,6 +46,21 @@ func openRegistry(ctx context.Context, ref Reference, want platform, c *cache, o
 	}
 	image.close = r.close
 	return image, nil
+}
+
+// onceEach tells a line once: a registry and its mirrors have one cause of a failure. The result can be called by several
+// goroutines.
+func onceEach(note func(string)) func(string) {
+	var mu sync.Mutex
+	told := map[string]bool{}
+	return func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if note != nil && !told[line] {
+			told[line] = true
+			note(line)
+		}
+	}
 }
 
 func (r *remote) close() error {

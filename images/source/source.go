@@ -34,10 +34,12 @@ type Options struct {
 	TokenHosts []string
 	// RootCAs are the trusted certificates. The default is the host's set.
 	RootCAs *x509.CertPool
-	// Credentials finds credentials. The default is Files.
+	// Credentials finds credentials. The default is Files. After an error of it the registry is asked without credentials.
 	Credentials Credentials
 	// Stdin is read for the reference "-".
 	Stdin io.Reader
+	// Note is told, in one line each, what the caller should know of an Open that goes on, never twice at the same time.
+	Note func(line string)
 	// Progress is called while layers are downloaded, never twice at the same time.
 	Progress func(Progress)
 	// MaxBytes bounds each layer and each archive. The default is 64 GiB.
