@@ -22,7 +22,7 @@ const module = "github.com/sandbox-runtime/sandbox-runtime"
 var layers = [][]string{
 	{"internal/descriptor", "internal/fsmount", "internal/glob"},
 	{"internal/process"},
-	{"internal/kernel", "internal/logfile", "internal/poller", "internal/program", "internal/store", "internal/testhost", "internal/watch", "internal/worker", "rootfs/hostpaths", "rootfs/userns", "images/name"},
+	{"internal/kernel", "internal/logfile", "internal/nameserver", "internal/poller", "internal/program", "internal/store", "internal/testhost", "internal/watch", "internal/worker", "rootfs/hostpaths", "rootfs/userns", "images/name"},
 	{"rootfs/languages", "rootfs/conffiles"},
 	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs", "netns", "netns/resolver", "netns/publisher", "internal/engine", "internal/files", "internal/egress/names", "internal/egress/sniff", "netns/special",
 		"images/index", "images/inflate"},

@@ -7,37 +7,24 @@ import (
 	"net"
 )
 
-// messages reads and writes the messages of a connection. Over TCP each has its length before
-// it (RFC 1035, section 4.2.2).
-type messages struct {
-	conn     net.Conn
-	isStream bool
-}
+// Over TCP each message has its length before it (RFC 1035, section 4.2.2).
 
-func (m messages) write(message []byte) error {
-	if m.isStream {
-		message = append(binary.BigEndian.AppendUint16(nil, uint16(len(message))), message...)
-	}
-	_, err := m.conn.Write(message)
+func writeMessage(c net.Conn, message []byte) error {
+	_, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(message))), message...))
 	return err
 }
 
 var errEmpty = errors.New("empty message")
 
-func (m messages) read() ([]byte, error) {
-	if !m.isStream {
-		buffer := make([]byte, maxMessage)
-		n, err := m.conn.Read(buffer)
-		return buffer[:n], err
-	}
+func readMessage(c net.Conn) ([]byte, error) {
 	var length [2]byte
-	if _, err := io.ReadFull(m.conn, length[:]); err != nil {
+	if _, err := io.ReadFull(c, length[:]); err != nil {
 		return nil, err
 	}
 	message := make([]byte, binary.BigEndian.Uint16(length[:]))
 	if len(message) == 0 {
 		return nil, errEmpty
 	}
-	_, err := io.ReadFull(m.conn, message)
+	_, err := io.ReadFull(c, message)
 	return message, err
 }

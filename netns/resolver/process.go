@@ -39,5 +39,5 @@ func run(args []string) error {
 	if !isUDP || !isTCP {
 		return errors.New("the sockets are not of UDP and TCP")
 	}
-	return forwarder{hostServers(args[0])}.serve(udp, tcp)
+	return newForwarder(hostServers(args[0])).serve(udp, tcp)
 }

@@ -7,39 +7,86 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"net"
+	"net/netip"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/nameserver"
 )
 
 const (
-	maxMessage = 65535
 	// tryTime is how long one name server has for an answer.
 	tryTime = 2 * time.Second
 	// rounds is how often each name server is asked.
 	rounds = 2
 )
 
-// A forwarder asks the name servers of the host. Each server is an address with a port.
-type forwarder struct{ servers func() []string }
+// The bounds of one sandbox. The router's packet filter has those of queries, too, for packets and for new connections.
+const (
+	queryRate, queryBurst = 200, 500
+	// Each connection to a name server takes an entry of the host's table of connections, for two minutes: so a
+	// sandbox has 1,024 such entries at most.
+	streamRate, streamBurst = 8, 32
+)
 
-// answer returns the answer to a query; network is udp or tcp. A query that is none gets no answer
-// (nil). Without an answer of the host's name servers the answer is SERVFAIL.
-func (f forwarder) answer(ctx context.Context, network string, query []byte) []byte {
-	header, question, ok := parse(query)
-	if !ok || header.Response {
-		return nil
+// A forwarder asks the name servers of the host.
+type forwarder struct {
+	servers func() []netip.AddrPort
+	pool    *nameserver.Pool
+	// queries are those without an answer, and clients are connections.
+	queries, clients *load
+	// asked has the queries, and streams has the connections to name servers.
+	asked, streams *rate
+}
+
+func newForwarder(servers func() []netip.AddrPort) forwarder {
+	return forwarder{
+		servers: servers, pool: &nameserver.Pool{},
+		queries: newLoad(maxQueries), clients: newLoad(maxStreams),
+		asked: newRate(queryRate, queryBurst), streams: newRate(streamRate, streamBurst),
 	}
-	if code := refusal(header, question); code != dnsmessage.RCodeSuccess {
-		return failure(header, question, code)
+}
+
+// A query is a query of a sandbox.
+type query struct {
+	message  []byte
+	header   dnsmessage.Header
+	question dnsmessage.Question
+	client   netip.Addr
+	isStream bool // it came over TCP
+}
+
+// accept reads a message of a sandbox. If isOpen is true, the caller must call answer. Otherwise accept has the answer,
+// which is nil for a message that is no query.
+//
+// A query above a bound is refused (REFUSED), and not failed (SERVFAIL): after SERVFAIL, musl asks again at once, and
+// systemd-resolved goes on without extensions. After both, glibc asks once more and reports a temporary failure.
+func (f forwarder) accept(client netip.Addr, isStream bool, message []byte) (q query, answer []byte, isOpen bool) {
+	q = query{message: message, client: client, isStream: isStream}
+	var ok bool
+	if q.header, q.question, ok = nameserver.Parse(message); !ok || q.header.Response {
+		return q, nil, false
 	}
+	if code := refusal(q.header, q.question); code != dnsmessage.RCodeSuccess {
+		return q, q.failure(code), false
+	}
+	if !f.asked.take(client, time.Now()) || !f.queries.take(client) {
+		return q, q.failure(dnsmessage.RCodeRefused), false
+	}
+	return q, nil, true
+}
+
+// answer returns the answer to an accepted query. Without an answer of the host's name servers it is SERVFAIL.
+func (f forwarder) answer(ctx context.Context, q query) []byte {
+	defer f.queries.give(q.client)
 	for range rounds {
 		for _, server := range f.servers() {
-			answer, err := ask(ctx, network, server, query, question)
-			if err == nil {
-				copy(answer[:2], query[:2])
+			if q.isStream && !f.streams.take(q.client, time.Now()) {
+				return q.failure(dnsmessage.RCodeRefused)
+			}
+			if answer, err := f.ask(ctx, server, q); err == nil {
 				return answer
 			}
 			if ctx.Err() != nil {
@@ -47,7 +94,7 @@ func (f forwarder) answer(ctx context.Context, network string, query []byte) []b
 			}
 		}
 	}
-	return failure(header, question, dnsmessage.RCodeServerFailure)
+	return q.failure(dnsmessage.RCodeServerFailure)
 }
 
 // refusal is the code for a message that no name server gets: the servers can trust the host more than a
@@ -63,28 +110,14 @@ func refusal(h dnsmessage.Header, q dnsmessage.Question) dnsmessage.RCode {
 	return dnsmessage.RCodeSuccess
 }
 
-// parse reads the header and the only question of a message.
-func parse(message []byte) (dnsmessage.Header, dnsmessage.Question, bool) {
-	var p dnsmessage.Parser
-	header, err := p.Start(message)
-	if err != nil {
-		return header, dnsmessage.Question{}, false
-	}
-	question, err := p.Question()
-	if err != nil {
-		return header, question, false
-	}
-	_, err = p.Question()
-	return header, question, errors.Is(err, dnsmessage.ErrSectionDone)
-}
-
-func failure(h dnsmessage.Header, q dnsmessage.Question, code dnsmessage.RCode) []byte {
+func (q query) failure(code dnsmessage.RCode) []byte {
+	h := q.header
 	message := dnsmessage.Message{
 		Header: dnsmessage.Header{
 			ID: h.ID, Response: true, OpCode: h.OpCode, RecursionDesired: h.RecursionDesired,
 			RecursionAvailable: true, RCode: code,
 		},
-		Questions: []dnsmessage.Question{q},
+		Questions: []dnsmessage.Question{q.question},
 	}
 	packed, err := message.Pack()
 	if err != nil {
@@ -93,33 +126,47 @@ func failure(h dnsmessage.Header, q dnsmessage.Question, code dnsmessage.RCode) 
 	return packed
 }
 
-// ask sends the query to one server, under a new random id and from a new random port. It takes
-// only an answer to this question.
-func ask(ctx context.Context, network, server string, query []byte, question dnsmessage.Question) ([]byte, error) {
+// ask sends the query to one server, and returns the answer with the id of the query.
+func (f forwarder) ask(ctx context.Context, server netip.AddrPort, q query) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
-	c, err := new(net.Dialer).DialContext(ctx, network, server)
+	if q.isStream {
+		return askStream(ctx, server, q)
+	}
+	return f.pool.Ask(ctx, server, q.message)
+}
+
+// askStream asks over a connection, under a new random id. It takes only an answer to this question. The connection
+// ends with a reset: the host's table of connections keeps a reset connection for ten seconds, and a closed one for two
+// minutes (nf_conntrack_proto_tcp.c: tcp_timeouts).
+func askStream(ctx context.Context, server netip.AddrPort, q query) ([]byte, error) {
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", server.String())
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
+	if tcp, ok := c.(*net.TCPConn); ok {
+		if err := tcp.SetLinger(0); err != nil {
+			return nil, err
+		}
+	}
 	deadline, _ := ctx.Deadline()
 	if err := c.SetDeadline(deadline); err != nil {
 		return nil, err
 	}
-	sent := append([]byte(nil), query...)
+	sent := append([]byte(nil), q.message...)
 	_, _ = rand.Read(sent[:2]) // crypto/rand never fails
-	stream := messages{c, network == "tcp"}
-	if err := stream.write(sent); err != nil {
+	if err := writeMessage(c, sent); err != nil {
 		return nil, err
 	}
 	for {
-		answer, err := stream.read()
+		answer, err := readMessage(c)
 		if err != nil {
 			return nil, err
 		}
-		header, got, ok := parse(answer)
-		if ok && header.Response && header.ID == binary.BigEndian.Uint16(sent) && got == question {
+		header, got, ok := nameserver.Parse(answer)
+		if ok && header.Response && header.ID == binary.BigEndian.Uint16(sent) && got == q.question {
+			copy(answer[:2], q.message[:2])
 			return answer, nil
 		}
 	}

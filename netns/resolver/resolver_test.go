@@ -29,7 +29,7 @@ func TestOnlyQueriesReachTheNameServers(t *testing.T) {
 			_, _ = server.WriteTo(b[:n], peer)
 		}
 	}()
-	f := forwarder{func() []string { return []string{server.LocalAddr().String()} }}
+	f := newForwarder(func() []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort(server.LocalAddr().String())} })
 	const query, notify, update = 0, 4, 5
 	const incremental = dnsmessage.Type(251)
 	for _, x := range []struct {
@@ -51,7 +51,11 @@ func TestOnlyQueriesReachTheNameServers(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got dnsmessage.Message
-		if err := got.Unpack(f.answer(t.Context(), "udp", packed)); err != nil {
+		asked, answer, isOpen := f.accept(client, false, packed)
+		if isOpen {
+			answer = f.answer(t.Context(), asked)
+		}
+		if err := got.Unpack(answer); err != nil {
 			t.Fatal(err)
 		}
 		if got.ID != 7 || !got.Response || got.RCode != x.want || !slices.Equal(got.Questions, m.Questions) {
@@ -72,7 +76,7 @@ func TestTheResolverOutlivesFailedAccepts(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- forwarder{func() []string { return nil }}.serve(packets, l) }()
+	go func() { ended <- newForwarder(noServers).serve(packets, l) }()
 	for _, failUntil := range []func(time.Time) error{l.SetDeadline, packets.SetReadDeadline} {
 		for _, deadline := range []time.Time{time.Now(), {}} {
 			if err := failUntil(deadline); err != nil {
@@ -93,14 +97,14 @@ func TestTheResolverOutlivesFailedAccepts(t *testing.T) {
 
 // Busy sandboxes have all the work that a resolver has. Another one still gets a little.
 func TestAFewBusySandboxesLeaveRoom(t *testing.T) {
-	l := &load{peers: map[netip.Addr]int{}}
-	busy := netip.MustParseAddr("10.0.0.1")
-	for l.total < maxWork {
+	l := newLoad(512)
+	busy := client
+	for l.total < l.most {
 		for !l.take(busy) {
 			busy = busy.Next()
 		}
 	}
-	if l.take(busy) || l.peers[busy] != maxWorkPerPeer {
+	if l.take(busy) || l.peers[busy] != maxPerPeer {
 		t.Errorf("a busy one has %d", l.peers[busy])
 	}
 	other, n := netip.MustParseAddr("10.0.1.1"), 0
@@ -109,5 +113,111 @@ func TestAFewBusySandboxesLeaveRoom(t *testing.T) {
 	}
 	if n != littleWork {
 		t.Errorf("another one has %d, want %d", n, littleWork)
+	}
+}
+
+var client = netip.MustParseAddr("10.0.0.1")
+
+func noServers() []netip.AddrPort { return nil }
+
+// packed is a query with the id 7 for an address.
+func packed(t *testing.T) []byte {
+	t.Helper()
+	q := dnsmessage.Question{Name: dnsmessage.MustNewName("some.example."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}
+	m := dnsmessage.Message{Header: dnsmessage.Header{ID: 7}, Questions: []dnsmessage.Question{q}}
+	text, err := m.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func code(t *testing.T, answer []byte) dnsmessage.RCode {
+	t.Helper()
+	var m dnsmessage.Message
+	if err := m.Unpack(answer); err != nil || m.ID != 7 || !m.Response || len(m.Questions) != 1 {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	return m.RCode
+}
+
+// A sandbox has 64 queries without an answer. One more is refused at once, also over TCP, and another sandbox goes on.
+func TestASandboxHasFewQueriesWithoutAnAnswer(t *testing.T) {
+	f := newForwarder(noServers)
+	var first query
+	for i := range 2 * maxPerPeer {
+		q, answer, isOpen := f.accept(client, i%2 == 0, packed(t))
+		if i == 0 {
+			first = q
+		}
+		if isOpen != (i < maxPerPeer) || !isOpen && code(t, answer) != dnsmessage.RCodeRefused {
+			t.Fatalf("query %d: %v, %x", i, isOpen, answer)
+		}
+	}
+	if _, _, isOpen := f.accept(client.Next(), false, packed(t)); !isOpen {
+		t.Error("another sandbox is refused")
+	}
+	if got := code(t, f.answer(t.Context(), first)); got != dnsmessage.RCodeServerFailure {
+		t.Errorf("without a server: %v", got)
+	}
+	if _, _, isOpen := f.accept(client, false, packed(t)); !isOpen {
+		t.Error("a query after an answer is refused")
+	}
+}
+
+// A connection can bring many queries, so the packet filter does not count them.
+func TestQueriesOfAConnectionAreBounded(t *testing.T) {
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- newForwarder(noServers).serve(packets, l) }()
+	defer func() { l.Close(); packets.Close(); <-ended }()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	start := time.Now()
+	for answers := range 4 * queryBurst { // a slow machine may never reach the bound
+		if bound := queryBurst + int(time.Since(start).Seconds()*queryRate) + 1; answers > bound {
+			t.Fatalf("%d answers, want %d at most", answers, bound)
+		}
+		if err := writeMessage(c, packed(t)); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := readMessage(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code(t, answer) == dnsmessage.RCodeRefused {
+			if _, err := readMessage(c); answers < queryBurst || err == nil {
+				t.Errorf("%d answers, then %v", answers, err)
+			}
+			return
+		}
+	}
+}
+
+// A bucket is full after a pause, and never fuller.
+func TestARateHasABurst(t *testing.T) {
+	r, now := newRate(200, 500), time.Now()
+	for _, step := range []struct {
+		pause time.Duration
+		want  int
+	}{{0, 500}, {0, 0}, {10 * time.Millisecond, 2}, {time.Second, 200}, {time.Hour, 500}} {
+		now = now.Add(step.pause)
+		n := 0
+		for r.take(client, now) {
+			n++
+		}
+		if n != step.want {
+			t.Errorf("after %v: %d, want %d", step.pause, n, step.want)
+		}
 	}
 }

@@ -2,7 +2,6 @@ package resolver
 
 import (
 	"bufio"
-	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -13,15 +12,18 @@ import (
 // maxServers is the number of name servers that resolv.conf(5) allows.
 const maxServers = 3
 
+// port is that of name servers.
+const port = 53
+
 // hostServers reads the name servers of a resolv.conf(5). It reads the file again when the file
 // has changed.
-func hostServers(path string) func() []string {
+func hostServers(path string) func() []netip.AddrPort {
 	var (
 		mu      sync.Mutex
 		changed time.Time
-		servers []string
+		servers []netip.AddrPort
 	)
-	return func() []string {
+	return func() []netip.AddrPort {
 		mu.Lock()
 		defer mu.Unlock()
 		info, err := os.Stat(path)
@@ -36,24 +38,24 @@ func hostServers(path string) func() []string {
 }
 
 // readServers has the loopback address if the file names no server, as resolv.conf(5) says.
-func readServers(path string) []string {
+func readServers(path string) []netip.AddrPort {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
-	var servers []string
+	var servers []netip.AddrPort
 	for lines := bufio.NewScanner(f); lines.Scan() && len(servers) < maxServers; {
 		fields := strings.Fields(lines.Text())
 		if len(fields) < 2 || fields[0] != "nameserver" {
 			continue
 		}
 		if a, err := netip.ParseAddr(fields[1]); err == nil {
-			servers = append(servers, net.JoinHostPort(a.String(), "53"))
+			servers = append(servers, netip.AddrPortFrom(a, port))
 		}
 	}
 	if len(servers) == 0 {
-		servers = []string{"127.0.0.1:53"}
+		servers = []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)}
 	}
 	return servers
 }

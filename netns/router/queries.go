@@ -1,6 +1,7 @@
 package router
 
 import (
+	"encoding/binary"
 	"time"
 
 	"github.com/google/nftables"
@@ -18,6 +19,11 @@ const (
 	// askedTime is the time for which the kernel keeps the bound of a sandbox without queries. Such a sandbox has
 	// its burst again after queryBurst/queryRate seconds.
 	askedTime = 10 * time.Second
+	// maxQuery is the longest query over UDP, in bytes.
+	maxQuery = 1500
+	// queryBuffer is the size of the resolver's socket, in bytes. It has room for the longest queries of ten bursts. The
+	// kernel takes the memory only for queries that wait there.
+	queryBuffer = 10 * queryBurst * 2 * maxQuery
 )
 
 // asked is the set of sandboxes with queries. The packet filter adds the elements, and drops them after askedTime.
@@ -31,6 +37,7 @@ func asked() nftables.Set {
 // writeQueryBound writes the chain for queries. It refuses queries above the bound.
 func (f *firewall) writeQueryBound(refuse *nftables.Chain) *nftables.Chain {
 	set, bound := f.set(asked()), f.chain(nftables.Chain{Name: "queries"})
+	f.rule(bound, isLongQuery(), expressions{&expr.Verdict{Kind: expr.VerdictJump, Chain: refuse.Name}})
 	f.rule(bound, expressions{
 		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: scratchRegister},
 		&expr.Dynset{
@@ -50,4 +57,15 @@ func (f *firewall) writeQueries(input, bound *nftables.Chain) {
 	f.rule(input, tcp, connection(expr.CtStateBitNEW), limit)
 	f.rule(input, udp, verdict(expr.VerdictAccept))
 	f.rule(input, tcp, verdict(expr.VerdictAccept))
+}
+
+// isLongQuery matches packets of UDP that are longer than a query.
+func isLongQuery() expressions {
+	const length, header = 4, 8 // the place of the length in the header of UDP, and the size of the header
+	return expressions{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: scratchRegister},
+		is(expr.CmpOpEq, []byte{unix.IPPROTO_UDP}),
+		loadTransport(scratchRegister, length),
+		is(expr.CmpOpGt, binary.BigEndian.AppendUint16(nil, header+maxQuery)),
+	}
 }

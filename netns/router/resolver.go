@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
@@ -65,6 +67,10 @@ func listenInside(namespace *os.File) (packets, streams *os.File, err error) {
 		}
 		if packets, err = fileOf(udp); err != nil {
 			return err
+		}
+		if err := unix.SetsockoptInt(int(packets.Fd()), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, queryBuffer); err != nil {
+			packets.Close()
+			return os.NewSyscallError("setsockopt", err)
 		}
 		tcp, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(resolverAddress))
 		if err != nil {
