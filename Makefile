@@ -94,7 +94,7 @@ FUZZ_SMALL := internal/logfile:FuzzReadersSurviveAnyFile internal/patch:FuzzQuot
 	internal/egress/answer:FuzzAnswer internal/egress/sniff:FuzzRead   \
 	internal/egress/sniff:FuzzRequestsToAProxy   \
 	internal/egress/link:FuzzParseReport internal/egress:FuzzReports images/index:FuzzBuild images/inflate:FuzzCopy   \
-	images/source:FuzzParse images/source:FuzzDocument images/name:FuzzParse
+	images/source:FuzzParse images/source:FuzzDocument images/name:FuzzParse internal/nameserver:FuzzConfig
 FUZZTIME ?= 10s
 FUZZTIME_SMALL ?= 3s
 fuzz: deps programs

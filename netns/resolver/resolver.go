@@ -78,23 +78,41 @@ func (f forwarder) accept(client netip.Addr, isStream bool, message []byte) (q q
 	return q, nil, true
 }
 
-// answer returns the answer to an accepted query. Without an answer of the host's name servers it is SERVFAIL.
+// answer returns the answer to an accepted query. Another name server can know more than one that fails or refuses, as
+// programs of the host find. Without an answer of the host's name servers it is SERVFAIL.
 func (f forwarder) answer(ctx context.Context, q query) []byte {
 	defer f.queries.give(q.client)
+	var unhelpful []byte
 	for range rounds {
 		for _, server := range f.servers() {
 			if q.isStream && !f.streams.take(q.client, time.Now()) {
 				return q.failure(dnsmessage.RCodeRefused)
 			}
-			if answer, err := f.ask(ctx, server, q); err == nil {
+			answer, err := f.ask(ctx, server, q)
+			switch {
+			case err == nil && isHelpful(answer):
 				return answer
-			}
-			if ctx.Err() != nil {
+			case err == nil && unhelpful == nil:
+				unhelpful = answer
+			case ctx.Err() != nil:
 				return nil
 			}
 		}
+		if unhelpful != nil {
+			return unhelpful
+		}
 	}
 	return q.failure(dnsmessage.RCodeServerFailure)
+}
+
+// isHelpful is false for the codes after which the C library asks the next name server (glibc, resolv/res_send.c).
+func isHelpful(answer []byte) bool {
+	header, _, _ := nameserver.Parse(answer)
+	switch header.RCode {
+	case dnsmessage.RCodeServerFailure, dnsmessage.RCodeNotImplemented, dnsmessage.RCodeRefused:
+		return false
+	}
+	return true
 }
 
 // refusal is the code for a message that no name server gets: the servers can trust the host more than a

@@ -13,23 +13,7 @@ import (
 // The host's name servers can trust the host more than a sandbox: they get queries only, and no request for a
 // whole zone.
 func TestOnlyQueriesReachTheNameServers(t *testing.T) {
-	server, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	go func() {
-		b := make([]byte, maxPacket)
-		for {
-			n, peer, err := server.ReadFrom(b)
-			if err != nil {
-				return
-			}
-			b[2] |= 0x80 // a response
-			_, _ = server.WriteTo(b[:n], peer)
-		}
-	}()
-	f := newForwarder(func() []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort(server.LocalAddr().String())} })
+	f := newForwarder(serversWith(t, dnsmessage.RCodeSuccess))
 	const query, notify, update = 0, 4, 5
 	const incremental = dnsmessage.Type(251)
 	for _, x := range []struct {
@@ -218,6 +202,53 @@ func TestARateHasABurst(t *testing.T) {
 		}
 		if n != step.want {
 			t.Errorf("after %v: %d, want %d", step.pause, n, step.want)
+		}
+	}
+}
+
+// serversWith are name servers that answer each query with one of the codes.
+func serversWith(t *testing.T, codes ...dnsmessage.RCode) func() []netip.AddrPort {
+	t.Helper()
+	var servers []netip.AddrPort
+	for _, code := range codes {
+		server, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { server.Close() })
+		go func() {
+			b := make([]byte, maxPacket)
+			for {
+				n, peer, err := server.ReadFrom(b)
+				if err != nil {
+					return
+				}
+				b[2] |= 0x80 // a response
+				b[3] |= byte(code)
+				_, _ = server.WriteTo(b[:n], peer)
+			}
+		}()
+		servers = append(servers, netip.MustParseAddrPort(server.LocalAddr().String()))
+	}
+	return func() []netip.AddrPort { return servers }
+}
+
+// A server of one company knows the names of this company only, and refuses others.
+func TestTheNextServerIsAskedAfterARefusal(t *testing.T) {
+	const none, refused, failed = dnsmessage.RCodeNameError, dnsmessage.RCodeRefused, dnsmessage.RCodeServerFailure
+	for _, x := range []struct {
+		codes []dnsmessage.RCode
+		want  dnsmessage.RCode
+	}{
+		{[]dnsmessage.RCode{refused, dnsmessage.RCodeSuccess}, dnsmessage.RCodeSuccess},
+		{[]dnsmessage.RCode{failed, dnsmessage.RCodeNotImplemented, none}, none},
+		{[]dnsmessage.RCode{none, dnsmessage.RCodeSuccess}, none},
+		{[]dnsmessage.RCode{refused, failed}, refused},
+	} {
+		f := newForwarder(serversWith(t, x.codes...))
+		q, _, isOpen := f.accept(client, false, packed(t))
+		if got := code(t, f.answer(t.Context(), q)); !isOpen || got != x.want {
+			t.Errorf("%v: %v, want %v", x.codes, got, x.want)
 		}
 	}
 }
