@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -194,6 +196,56 @@ func TestImagePullWithPassword(t *testing.T) {
 	if all := h.list(); len(all) != 1 || all[0].References[0].Name != registry+"/some/image:1" {
 		t.Errorf("%+v", all)
 	}
+}
+
+// A host that reaches registries by a proxy only: HTTPS_PROXY and NO_PROXY count, also with a password.
+func TestImagePullThroughAProxy(t *testing.T) {
+	i, h := newImageTools(t), newImageHost(t)
+	i.makeCertificate()
+	registry := i.serveRegistry("", true)
+	i.run("skopeo", "copy", "--dest-tls-verify=false", "oci:"+i.makeLayout()+":1", "docker://"+registry+"/some/image:1")
+	var asked atomic.Int64
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := (&http.Request{Header: http.Header{"Authorization": r.Header["Proxy-Authorization"]}}).BasicAuth()
+		if r.Method != http.MethodConnect || r.RequestURI != "registry.test:443" || user != "visitor" || password != "pass word" {
+			http.Error(w, "not for visitors", http.StatusForbidden)
+			return
+		}
+		asked.Add(1)
+		tunnelTo(t, w, registry)
+	}))
+	t.Cleanup(proxy.Close)
+	withPassword := "http://visitor:pass%20word@" + strings.TrimPrefix(proxy.URL, "http://")
+	h.env = append(h.env, "SSL_CERT_FILE="+i.in("ca.pem"), "HTTPS_PROXY="+withPassword)
+	h.good("pull", "registry.test/some/image:1")
+	if all := h.list(); len(all) != 1 || asked.Load() == 0 {
+		t.Errorf("%+v, %d tunnels", all, asked.Load())
+	}
+	h.bad("Forbidden", "pull", "other.test/some/image:1")
+	h.env = append(h.env, "NO_PROXY=registry.test")
+	h.bad("lookup registry.test", "pull", "registry.test/some/image:1")
+}
+
+// tunnelTo copies both directions between a client of CONNECT and a server.
+func tunnelTo(t *testing.T, w http.ResponseWriter, address string) {
+	server, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer server.Close()
+	c, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
+	go func() {
+		io.Copy(server, rw)
+		server.Close()
+	}()
+	io.Copy(c, server)
 }
 
 func TestImagePullsShareOneDownload(t *testing.T) {
