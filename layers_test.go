@@ -26,7 +26,7 @@ var layers = [][]string{
 	{"rootfs/languages", "rootfs/conffiles"},
 	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs", "netns", "netns/resolver", "netns/publisher", "internal/engine", "internal/files", "internal/egress/names", "internal/egress/sniff", "netns/special",
 		"images/index", "images/inflate"},
-	{"internal/layer", "internal/autorun", "internal/egress/rules", "netns/netnstest", "netns/sockets", "internal/egress/answer", "images/builder", "images/source"},
+	{"internal/layer", "internal/autorun", "internal/egress/rules", "internal/egress/upstream", "netns/netnstest", "netns/sockets", "internal/egress/answer", "images/builder", "images/source"},
 	{"internal/layer/layertest", "internal/patch", "internal/layertar", "internal/apply", "netns/capture", "internal/egress/proxy"},
 	{"internal/agent", "internal/launch", "internal/streams"},
 	{"internal/erase", "internal/statedir", "internal/mountns", "internal/egress/link"},

@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"net"
 	"testing"
 	"time"
 )
@@ -57,9 +58,15 @@ func sign(t *testing.T, template, parent *x509.Certificate, public crypto.Public
 // issue makes a certificate of a server with these names.
 func (a *authority) issue(t *testing.T, names ...string) tls.Certificate {
 	t.Helper()
+	return a.issueFor(t, names, nil)
+}
+
+// issueFor makes a certificate of a server with these names and addresses.
+func (a *authority) issueFor(t *testing.T, names []string, addresses []net.IP) tls.Certificate {
+	t.Helper()
 	key := newServerKey(t)
 	c := sign(t, &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "server of the test"}, DNSNames: names, IPAddresses: addresses,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(12 * time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, a.certificate, key.Public(), a.key)

@@ -159,6 +159,10 @@ func (p *isolated) Create(ctx context.Context, r Request) (_ Instance, err error
 	if r.Config, err = WithIDs(r.Config); err != nil {
 		return nil, err
 	}
+	var proxies *spec.Upstream
+	if r.Config.UpstreamProxy, proxies, err = resolveUpstream(r.Config.UpstreamProxy); err != nil {
+		return nil, err
+	}
 	client, err := p.reach(ctx)
 	if err != nil {
 		return nil, err
@@ -167,7 +171,9 @@ func (p *isolated) Create(ctx context.Context, r Request) (_ Instance, err error
 	if err != nil {
 		return nil, err
 	}
-	info, err := client.Create(ctx, launchRequest(r))
+	request := launchRequest(r)
+	request.Upstream = proxies
+	info, err := client.Create(ctx, request)
 	if err != nil {
 		return nil, err
 	}

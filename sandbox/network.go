@@ -9,7 +9,9 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/upstream"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // A NetworkChanger changes an Instance's network while it runs, and raises its sensitivity. A nil
@@ -141,7 +143,23 @@ func (i *isolatedInstance) NetworkEvents(ctx context.Context, follow bool) iter.
 }
 
 func (i *isolatedInstance) ChangeNetwork(ctx context.Context, grant *NetworkGrant, level Sensitivity) (NetworkChange, error) {
-	return ask(ctx, i.provider, func(c *launch.Client) (NetworkChange, error) {
-		return c.ChangeNetwork(ctx, i.info.ID, launch.NetworkRequest{Grant: grant, Sensitivity: level})
-	})
+	request := launch.NetworkRequest{Grant: grant, Sensitivity: level}
+	if grant != nil {
+		shown, proxies, err := resolveUpstream(grant.UpstreamProxy)
+		if err != nil {
+			return NetworkChange{}, err
+		}
+		own := *grant
+		own.UpstreamProxy = shown
+		request.Grant, request.Upstream = &own, proxies
+	}
+	return ask(ctx, i.provider, func(c *launch.Client) (NetworkChange, error) { return c.ChangeNetwork(ctx, i.info.ID, request) })
+}
+
+// resolveUpstream parts the upstream proxy of a configuration from its password. The environment is that of this process.
+func resolveUpstream(text string) (shown string, proxies *spec.Upstream, err error) {
+	if shown, proxies, err = upstream.Resolve(text); err != nil {
+		return "", nil, &ConfigError{Reason: "upstream_proxy: " + err.Error()}
+	}
+	return shown, proxies, nil
 }

@@ -21,6 +21,7 @@ type (
 	//	Deny      []string          // names and addresses that are not reached
 	//	Observe   bool              // NetworkProxied reaches each name that Deny does not forbid
 	//	Ask       bool              // NetworkProxied asks DecideNetwork about names without a rule
+	//	UpstreamProxy string        // proxy of the host's network for NetworkProxied: a URL or "env"
 	//	Publish   []string          // ports of the host that lead inside, as 8080:80
 	//	Sensitivity Sensitivity     // level of the data inside, which bounds Network
 	//	Ceilings  map[Sensitivity]Network // widest networks of the levels
@@ -67,6 +68,7 @@ type (
 	//	Observe bool
 	//	Ask     bool
 	//	Publish []string
+	//	UpstreamProxy string
 	NetworkGrant = spec.NetworkGrant
 	// NetworkEvent is one decision of NetworkProxied:
 	//
@@ -77,6 +79,7 @@ type (
 	//	Rule           string // the one that has decided
 	//	Decision       string // NetworkAllowed, NetworkDenied or NetworkFailed
 	//	Reason         string // for a person or a model
+	//	Upstream       string // proxy that was asked, without its password
 	NetworkEvent = spec.NetworkEvent
 	// NetworkChange tells what a change of a live sandbox's network has done:
 	//
@@ -147,6 +150,9 @@ const (
 	// users whose rule allows it.
 	NetworkFull = spec.NetworkFull
 )
+
+// UpstreamEnv is the Config.UpstreamProxy that stands for HTTP_PROXY, HTTPS_PROXY and NO_PROXY of the environment.
+const UpstreamEnv = spec.UpstreamEnv
 
 // The decisions of a NetworkEvent.
 const (

@@ -74,6 +74,11 @@ type Config struct {
 	// DecideNetwork of package sandbox. Without an embedder the connection is refused.
 	Ask bool `json:"ask,omitempty"`
 
+	// UpstreamProxy is a proxy of the host's network, through which NetworkProxied reaches the names of Allow and public
+	// addresses: a URL as http://[USER:PASSWORD@]HOST:PORT, also with https, or UpstreamEnv. The upstream proxy looks the
+	// names up. The configuration of a sandbox that is up has the URL without user and password.
+	UpstreamProxy string `json:"upstream_proxy,omitempty"`
+
 	// Publish are ports of the host that lead to ports of the sandbox, with any kind of network. Each is
 	// [ADDRESS:]HOST:PORT, and may end in /udp. Without ADDRESS the host's is 127.0.0.1. The level of Sensitivity
 	// must permit NetworkFull.

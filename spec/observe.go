@@ -107,6 +107,8 @@ type NetworkEvent struct {
 	Decision string `json:"decision"`
 	// Reason is one sentence for a person or a model.
 	Reason string `json:"reason,omitempty"`
+	// Upstream is the upstream proxy that was asked, without its password. It is empty for a direct connection.
+	Upstream string `json:"upstream,omitempty"`
 }
 
 // The decisions of a NetworkEvent. NetworkFailed is an allowed connection that did not reach the server.

@@ -97,6 +97,8 @@ type NetworkGrant struct {
 	Observe bool     `json:"observe,omitempty"`
 	Ask     bool     `json:"ask,omitempty"`
 	Publish []string `json:"publish,omitempty"`
+	// UpstreamProxy is that of [Config].
+	UpstreamProxy string `json:"upstream_proxy,omitempty"`
 }
 
 // Kind is the network of the grant. Without a name of a network it is NetworkProxied if there are rules,
@@ -115,18 +117,21 @@ func (c Config) permitsPublish() bool { return c.ceiling(c.Sensitivity) == Netwo
 // WithNetwork is the configuration with the network of a grant.
 func (c Config) WithNetwork(g NetworkGrant) Config {
 	c.Network, c.Allow, c.Deny, c.Observe, c.Ask, c.Publish = g.Network, g.Allow, g.Deny, g.Observe, g.Ask, g.Publish
+	c.UpstreamProxy = g.UpstreamProxy
 	return c
 }
 
 // Grant is the network of the configuration.
 func (c Config) Grant() NetworkGrant {
-	return NetworkGrant{c.Network, c.Allow, c.Deny, c.Observe, c.Ask, c.Publish}
+	return NetworkGrant{
+		Network: c.Network, Allow: c.Allow, Deny: c.Deny, Observe: c.Observe, Ask: c.Ask, Publish: c.Publish, UpstreamProxy: c.UpstreamProxy,
+	}
 }
 
 // Equal reports whether both grants are the same.
 func (g NetworkGrant) Equal(other NetworkGrant) bool {
-	return g.Network == other.Network && g.Observe == other.Observe && g.Ask == other.Ask && slices.Equal(g.Allow, other.Allow) &&
-		slices.Equal(g.Deny, other.Deny) && slices.Equal(g.Publish, other.Publish)
+	return g.Network == other.Network && g.Observe == other.Observe && g.Ask == other.Ask && g.UpstreamProxy == other.UpstreamProxy &&
+		slices.Equal(g.Allow, other.Allow) && slices.Equal(g.Deny, other.Deny) && slices.Equal(g.Publish, other.Publish)
 }
 
 // Changed is the configuration of a live sandbox after a change. A nil grant leaves the network, as

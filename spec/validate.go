@@ -142,6 +142,7 @@ func (c Config) validateNetwork(p *problems) {
 			p.add(field, "needs the network %q", NetworkProxied)
 		}
 	}
+	c.validateUpstream(p)
 	for _, list := range []struct {
 		field string
 		rules []string

@@ -29,9 +29,9 @@ func networkCommand() *cli.Command {
 		Usage:     "show or change the network of a sandbox while it runs",
 		ArgsUsage: "NAME [none|proxied|full]",
 		Description: `A stricter network holds before the command returns, also for open connections.
-Processes and files stay. --allow, --deny, --network-rules, --observe and --publish replace
-the earlier ones. With the name alone, the command prints the present network, its rules and
-the level.
+Processes and files stay. --allow, --deny, --network-rules, --observe, --upstream-proxy and
+--publish replace the earlier ones. With the name alone, the command prints the present
+network, its rules and the level.
 
 --sensitivity raises the level of the data inside: public, internal, confidential or
 secret. Public and internal permit the network full, confidential permits proxied, and
@@ -140,6 +140,9 @@ func (n presentNetwork) String() string {
 		if len(list.items) > 0 {
 			parts = append(parts, list.word+" "+strings.Join(list.items, ", "))
 		}
+	}
+	if n.UpstreamProxy != "" {
+		parts = append(parts, "upstream proxy "+n.UpstreamProxy)
 	}
 	if n.Observe {
 		parts = append(parts, "observe")

@@ -69,6 +69,9 @@ func decisionLine(e sandbox.NetworkEvent) string {
 	if e.Sent != 0 || e.Received != 0 {
 		line += fmt.Sprintf("  %s sent, %s received", sizeText(e.Sent), sizeText(e.Received))
 	}
+	if e.Upstream != "" {
+		line += "  through " + e.Upstream
+	}
 	if e.Rule != "" {
 		line += "  rule " + e.Rule
 	}

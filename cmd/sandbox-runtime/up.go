@@ -155,6 +155,7 @@ func withoutEffect(cmd *cli.Command, asked spec.Config, info sandbox.Info) (flag
 	if err != nil {
 		return nil
 	}
+	complete.UpstreamProxy = spec.ShownUpstream(complete.UpstreamProxy) // as in info
 	if from := cmd.String("from"); from != "" && from != info.From {
 		flags = append(flags, "--from")
 	}

@@ -73,6 +73,8 @@ func OfNetwork() []Flag {
 		list("network-rules", "`FILE` with a rule in each line, with \"deny \" before those that deny; for --network proxied (repeatable)", "allow", addNetworkRules),
 		{&cli.BoolFlag{Name: "observe", Usage: "with --network proxied, reach each name that no rule denies; \"network --suggest\" then prints the rules that were needed"}, "observe",
 			func(c *spec.Config, v string) (err error) { c.Observe, err = strconv.ParseBool(v); return err }},
+		Text("upstream-proxy", "`URL` of a proxy of the host's network through which --network proxied reaches names, as http://[USER:PASSWORD@]HOST:PORT, or env for HTTP_PROXY, HTTPS_PROXY and NO_PROXY of the environment", "upstream_proxy",
+			func(c *spec.Config, v string) error { return setText(&c.UpstreamProxy, v) }),
 		list("publish", "`[ADDR:]HOST:PORT`, with /udp at the end for UDP: port HOST of the host leads to PORT inside, with any kind of network; ADDR is 127.0.0.1 by default (repeatable)", "publish",
 			func(c *spec.Config, v string) error { c.Publish = append(c.Publish, v); return nil }),
 		Text("sensitivity", "`LEVEL` of the data inside: public, internal, confidential or secret; it bounds the network and never falls (default: public)", "sensitivity",

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/upstream"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
@@ -79,6 +80,11 @@ func check(b Box) error {
 	}
 	if len(text) > link.MaxRules {
 		return fmt.Errorf("the rules have %d bytes as JSON; the most are %d", len(text), link.MaxRules)
+	}
+	if b.Upstream != nil {
+		if _, err := upstream.New(*b.Upstream); err != nil {
+			return err
+		}
 	}
 	_, err = rules.New(b.Allow, b.Deny)
 	return err

@@ -47,8 +47,10 @@ type Config struct {
 	Layers       *overlay.Keeper
 	// Traffic is the use of the network by a sandbox since its start.
 	Traffic func(ctx context.Context, id string) (spec.Traffic, error)
-	// Refusals are the reasons of the last refusals by the network since a time, each once.
-	Refusals func(ctx context.Context, id string, since time.Time, most int) []string
+	// Refusals are the reasons of the last refusals by the network since a time, each once. With isFailedToo they have
+	// those of connections that have not reached their server. TellsFailures says that a command needs these.
+	Refusals      func(ctx context.Context, id string, since time.Time, isFailedToo bool, most int) []string
+	TellsFailures func(record.Record) bool
 	// Alone calls f while no other process changes the sandbox. First it ends the half-done work of
 	// killed processes.
 	Alone func(ctx context.Context, v *Session, f func() error) error

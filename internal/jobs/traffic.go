@@ -56,8 +56,9 @@ func (p *Process) accountNetwork(r *spec.Result, e *ending) {
 	if limits.NetworkRequests != 0 && now.Requests >= limits.NetworkRequests && e.network.refused > 0 {
 		e.network.requests = limits.NetworkRequests
 	}
-	if e.network.refused > 0 {
-		e.network.reasons = p.Live.all.Refusals(ctx, p.Live.ID, p.StartedAt, maxReasons)
+	isFailedToo := now.Requests > before.Requests && p.Live.all.TellsFailures(p.Config)
+	if e.network.refused > 0 || isFailedToo {
+		e.network.reasons = p.Live.all.Refusals(ctx, p.Live.ID, p.StartedAt, isFailedToo, maxReasons)
 	}
 }
 

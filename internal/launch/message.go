@@ -23,6 +23,8 @@ type Create struct {
 	// that Path leads to are shown in a sandbox with the host's own root.
 	Path string `json:"path,omitempty"`
 	Home string `json:"home,omitempty"`
+	// Upstream has the proxies of Config.UpstreamProxy, with their passwords. Nil: the field is empty.
+	Upstream *spec.Upstream `json:"upstream,omitempty"`
 	// Named is as in a [NetworkRequest].
 	Named []string `json:"-"`
 }

@@ -99,6 +99,8 @@ type Request struct {
 type NetworkRequest struct {
 	// Grant is nil if the network stays, as far as the sensitivity permits.
 	Grant *spec.NetworkGrant `json:"grant,omitempty"`
+	// Upstream is as in a [Create], for the grant.
+	Upstream *spec.Upstream `json:"upstream,omitempty"`
 	// Sensitivity is empty if the level stays. A level below the present one changes nothing.
 	Sensitivity spec.Sensitivity `json:"sensitivity,omitempty"`
 	// Named are the rules of the grant whose single address root has named for this user. The other

@@ -79,7 +79,7 @@ func templateOf(r launch.Create, from Sources, image imageRoot) (t template, rea
 // unclaimable says whether a request has a field that a claim does not know.
 func unclaimable(r launch.Create) bool {
 	r.Name, r.Reuse, r.Tied, r.Config = "", false, false, spec.Config{}
-	r.Path, r.Home, r.Named, r.From = "", "", nil, ""
+	r.Path, r.Home, r.Named, r.Upstream, r.From = "", "", nil, nil, ""
 	return !reflect.DeepEqual(r, launch.Create{})
 }
 
@@ -92,6 +92,7 @@ func claimed(blank, c spec.Config) spec.Config {
 	got.User, got.Hostname = c.User, c.Hostname
 	got.Workspace, got.Env, got.Cwd, got.Timeout, got.Grace = c.Workspace, c.Env, c.Cwd, c.Timeout, c.Grace
 	got.Network, got.Allow, got.Deny, got.Observe, got.Ask, got.Publish = c.Network, c.Allow, c.Deny, c.Observe, c.Ask, c.Publish
+	got.UpstreamProxy = c.UpstreamProxy
 	got.Sensitivity, got.Ceilings = c.Sensitivity, c.Ceilings
 	got.Limits.NetworkRate, got.Limits.NetworkQuota, got.Limits.NetworkRequests = c.Limits.NetworkRate, c.Limits.NetworkQuota, c.Limits.NetworkRequests
 	for _, f := range spec.LimitFields() {

@@ -122,6 +122,7 @@ func New(d Dirs) (*Launcher, error) {
 	l.sessions = jobs.New(jobs.Config{
 		Roots: l.Roots, Self: l.self, OpenGroup: l.find.group, FilesProgram: l.filesProgram,
 		Layers: l.layers, Tending: &l.tending, Traffic: l.networks().Traffic, Refusals: l.networks().Refusals,
+		TellsFailures: l.networks().TellsFailures,
 		Alone: func(ctx context.Context, v *jobs.Session, f func() error) error {
 			return (&Sandbox{launcher: l, session: v}).alone(ctx, f)
 		},

@@ -74,6 +74,7 @@ func (m *making) newRecord() (record.Record, error) {
 	return record.Record{
 		Version: record.FormatVersion, Config: m.request.Config, Tied: m.request.Tied, Owner: self, UID: m.from.UID,
 		From: m.request.From, Created: time.Now().UTC().Round(0), Notes: m.notes, Named: m.request.Named,
+		Upstream: m.request.Upstream,
 	}, err
 }
 

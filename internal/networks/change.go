@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"reflect"
 	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -30,6 +31,15 @@ func (n Networks) Change(ctx context.Context, box *record.Sandbox, want launch.N
 	if next.Config, err = r.Config.Changed(want.Grant, want.Sensitivity); err != nil {
 		return spec.NetworkChange{}, launch.Refusal(err)
 	}
+	if want.Grant != nil {
+		next.Named, next.Upstream = want.Named, want.Upstream
+	}
+	if next.Config.UpstreamProxy == "" {
+		next.Upstream = nil
+	}
+	if err := checkUpstream(next.Config, next.Upstream); err != nil {
+		return spec.NetworkChange{}, launch.Refusal(err)
+	}
 	if err := n.checkChange(ctx, box.ID, r.Config, next.Config); err != nil {
 		return spec.NetworkChange{}, err
 	}
@@ -38,11 +48,8 @@ func (n Networks) Change(ctx context.Context, box *record.Sandbox, want launch.N
 			return spec.NetworkChange{}, launch.Refusal(err)
 		}
 	}
-	if want.Grant != nil {
-		next.Named = want.Named
-	}
 	// The same rules again can open a sandbox that has connected since.
-	isSame := next.Config.Grant().Equal(r.Config.Grant()) && (want.Grant == nil || len(want.Grant.Allow) == 0)
+	isSame := next.Config.Grant().Equal(r.Config.Grant()) && reflect.DeepEqual(next.Upstream, r.Upstream) && (want.Grant == nil || len(want.Grant.Allow) == 0)
 	cut, err := n.rewire(ctx, box, r, next, isSame)
 	return spec.NewNetworkChange(r.Config, next.Config, cut), err
 }
@@ -187,7 +194,7 @@ func (n Networks) namesOf(id string) (record.Names, error) {
 func (n Networks) takeNetworkAfter(ctx context.Context, cause error, box *record.Sandbox, r record.Record) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statedir.CleanupTime)
 	defer cancel()
-	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
+	r.Config, r.Upstream = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone}), nil
 	r.Rewiring = true
 	kept := box.Keep(r)
 	if kept != nil { // the record still has the earlier network, which Restore must not bring back
@@ -241,6 +248,7 @@ func (n Networks) endWithout(ctx context.Context, box *record.Sandbox, r record.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statedir.CleanupTime)
 	defer cancel()
 	r.Notes = append(r.Notes, fmt.Sprintf("the sandbox has no network: %v", cause))
+	r.Upstream = nil
 	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
 	if _, err := n.connect(ctx, box, anyNetwork, &r, true); err != nil {
 		return err

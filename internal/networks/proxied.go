@@ -48,7 +48,11 @@ func newProxied(names record.Names, r record.Record) (proxied, error) {
 	if err != nil {
 		return proxied{}, err
 	}
+	if err := checkUpstream(r.Config, r.Upstream); err != nil {
+		return proxied{}, err
+	}
 	p := proxied{box: egress.Box{
+		Upstream: r.Upstream, Hint: hintOf(r),
 		Key: keyOf(names), Allow: r.Config.Allow, Deny: r.Config.Deny, Observe: r.Config.Observe, Ask: r.Config.Ask,
 		Requests: uint64(r.Config.Limits.NetworkRequests), Bytes: uint64(r.Config.Limits.NetworkQuota),
 	}}
@@ -276,14 +280,18 @@ func (n Networks) Events(ctx context.Context, id string, follow bool) iter.Seq2[
 	}
 }
 
-// Refusals are the reasons of the last refusals since a time, each once. They only help a reader: an error ends
-// the list.
-func (n Networks) Refusals(ctx context.Context, id string, since time.Time, most int) (reasons []string) {
+// TellsFailures says whether Refusals of a sandbox have connections that failed, too: the reason can be a way out.
+func (n Networks) TellsFailures(r record.Record) bool { return r.Upstream != nil || hintOf(r) != "" }
+
+// Refusals are the reasons of the last refusals since a time, each once, and with isFailedToo those of allowed
+// connections that have not reached their server. They only help a reader: an error ends the list.
+func (n Networks) Refusals(ctx context.Context, id string, since time.Time, isFailedToo bool, most int) (reasons []string) {
 	for event, err := range n.Events(ctx, id, false) {
 		if err != nil {
 			break
 		}
-		if event.Decision != spec.NetworkDenied || event.Time.Before(since) {
+		isTold := event.Decision == spec.NetworkDenied || isFailedToo && event.Decision == spec.NetworkFailed
+		if !isTold || event.Time.Before(since) {
 			continue
 		}
 		if i := slices.Index(reasons, event.Reason); i >= 0 {

@@ -46,6 +46,8 @@ type Record struct {
 	UID uint32 `json:"uid"`
 	// Named are as in a [launch.NetworkRequest].
 	Named []string `json:"named,omitempty"`
+	// Upstream has the proxies of Config.UpstreamProxy, with their passwords. Info does not have them.
+	Upstream *spec.Upstream `json:"upstream,omitempty"`
 
 	IDBase      uint32                 `json:"id_base"`
 	UIDMappings []specs.LinuxIDMapping `json:"uid_mappings"`

@@ -2,13 +2,16 @@ package gateway
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net"
 	"os"
+	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +22,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/names"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/proxy"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/upstream"
 )
 
 // A box is one sandbox.
@@ -39,8 +43,10 @@ type box struct {
 	mu    sync.Mutex
 	rules *rules.List
 	grant link.Box
-	used  link.Counts
-	open  map[*connection]struct{}
+	// upstream are the proxies of grant. Nil: there are none.
+	upstream *upstream.Proxies
+	used     link.Counts
+	open     map[*connection]struct{}
 	// embedder decides about names without a rule.
 	embedder embedder
 	// missing is the last name that was refused, with the types of the queries, and missed is the time of the first.
@@ -77,22 +83,36 @@ func (b *box) recordName(name string) error {
 }
 
 // change brings new rules into force, and ends the connections that they do not permit. Rules with an
-// error permit nothing. An embedder decides about new connections without a rule if decides is true.
+// error permit nothing. Another upstream proxy ends all connections. An embedder decides about new connections without a
+// rule if decides is true.
 func (b *box) change(grant *link.Box, decides bool) {
 	list, err := rules.New(grant.Allow, grant.Deny)
-	if err != nil {
+	proxies, wrong := proxiesOf(grant)
+	if err != nil || wrong != nil {
 		list = &rules.List{}
 	}
 	b.mu.Lock()
-	b.rules, b.grant, b.embedder.decides = list, *grant, decides
+	isOtherWay := !reflect.DeepEqual(b.grant.Upstream, grant.Upstream)
+	b.rules, b.upstream, b.grant, b.embedder.decides = list, proxies, *grant, decides
 	var ended []*connection
 	for c := range b.open {
-		if !c.isPermittedLocked() {
+		if isOtherWay || !c.isPermittedLocked() {
 			ended = append(ended, c)
 		}
 	}
 	b.mu.Unlock()
 	end(ended)
+}
+
+// proxiesOf are the upstream proxies of a grant. Nil: there are none.
+func proxiesOf(grant *link.Box) (*upstream.Proxies, error) {
+	if grant.Upstream == nil {
+		return nil, nil
+	}
+	if strings.HasPrefix(grant.Upstream.HTTP, "https:") || strings.HasPrefix(grant.Upstream.HTTPS, "https:") {
+		_, _ = x509.SystemCertPool() // reads the files while this process can: see authorities
+	}
+	return upstream.New(*grant.Upstream)
 }
 
 // endTime bounds the wait for connections that were reset.

@@ -24,6 +24,15 @@ func readable() []string {
 	return []string{"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/services"}
 }
 
+// authorities are the files with the certificates of authorities that crypto/x509 reads, for TLS to upstream proxies. A
+// worker reads them once, so it need not end when another file takes their place.
+func authorities() []string {
+	return []string{
+		"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/pki/tls/cacert.pem",
+		"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/cert.pem",
+	}
+}
+
 // fileTime is the time between two looks for replaced files.
 const fileTime = time.Second
 

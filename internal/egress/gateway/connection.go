@@ -72,6 +72,7 @@ func (b *box) serveConnection(ctx context.Context, client *net.TCPConn) {
 	b.mu.Lock()
 	b.open[c] = struct{}{}
 	clientBuffer, serverBuffer := buffers(len(b.open))
+	proxies, hint := b.upstream, b.grant.Hint
 	b.mu.Unlock()
 	defer func() {
 		b.mu.Lock()
@@ -81,6 +82,7 @@ func (b *box) serveConnection(ctx context.Context, client *net.TCPConn) {
 	proxy.Serve(ctx, client, &proxy.Sandbox{
 		Rules: c, Names: b.names, Resolver: b.gateway.resolver, IsHost: b.gateway.host.contains, Report: c.report,
 		Ask: c.askFunction(), Meter: c.meterFunction(), ClientBuffer: clientBuffer, ServerBuffer: serverBuffer,
+		Upstream: proxies, Hint: hint,
 	})
 }
 
@@ -131,7 +133,7 @@ func (c *connection) report(e proxy.Event) {
 	b.mu.Unlock()
 	told := link.Event{
 		Time: e.Time, Name: e.Name, Port: e.Port, Sent: e.Sent, Received: e.Received, Rule: e.Rule,
-		Decision: string(e.Decision), Reason: e.Reason,
+		Decision: string(e.Decision), Reason: e.Reason, Upstream: e.Upstream,
 	}
 	if e.Address.IsValid() {
 		told.Address = e.Address.Addr().String()

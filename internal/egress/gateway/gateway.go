@@ -31,7 +31,7 @@ func takeOver(kind string, life func(args []string) error) {
 	confinedKind := kind + "-confined"
 	worker.TakeOverPrivileged(kind, func([]string) error {
 		runtime.LockOSThread()
-		if err := errors.Join(limitResources(), worker.RestrictFiles(readable()...)); err != nil {
+		if err := errors.Join(limitResources(), worker.RestrictFiles(append(readable(), authorities()...)...)); err != nil {
 			return err
 		}
 		return worker.ExecuteAgain(confinedKind)

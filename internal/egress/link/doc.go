@@ -98,6 +98,10 @@ type Box struct {
 	Observe bool `json:"observe,omitempty"`
 	// Ask lets an embedder decide about names without a rule. Without Ask there is no embedder.
 	Ask bool `json:"ask,omitempty"`
+	// Upstream has the proxies of the host's network, with their passwords. Nil: the worker connects to servers itself.
+	Upstream *spec.Upstream `json:"upstream,omitempty"`
+	// Hint is a way out for servers that are not reached without an upstream proxy. It may be empty.
+	Hint string `json:"hint,omitempty"`
 }
 
 // Counts are the use of the network by a sandbox.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -17,13 +16,14 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/sniff"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/upstream"
 )
 
 // A sequel says how a connection goes on after an answer.
 type sequel int
 
 const (
-	nothing    sequel = iota // the connection has failed
+	nothing    sequel = iota // the connection has failed, with an error
 	noRequest                // the client must use another connection
 	anyRequest               // another request may follow
 	webSocket                // all bytes are copied from now on
@@ -32,28 +32,23 @@ const (
 // exchange sends a request of the explicit proxy, and passes on the whole answer. It says whether another
 // request may follow.
 func (c *connection) exchange(ctx context.Context, requests *sniff.Requests, r *sniff.Request) (goesOn bool) {
-	if err := c.connectAgain(ctx); err != nil {
+	if err := c.connectAgain(ctx, r); err != nil {
 		c.fails(r, err)
 		return false
 	}
-	s := c.session
-	received := make(chan sequel, 1)
-	go func() {
-		next, err := c.passAnswer(r)
-		if err != nil {
-			s.abort(err)
-		}
-		received <- next
-	}()
-	err := errors.Join(r.SendHead(s), r.SendBody(s))
-	if err != nil {
-		s.abort(err)
-	}
-	switch next := <-received; {
-	case err != nil, next == nothing:
+	next, err := c.sendAndPass(r)
+	var refused *upstream.RefusedError
+	switch {
+	case errors.As(err, &refused):
+		c.endSession()
+		c.fails(r, refused)
+	case errors.Is(err, errPassword):
+		c.endSession()
+		c.event.Decision, c.event.Reason = Failed, err.Error()
+	case err != nil:
 		c.endSession()
 	case next == webSocket:
-		s.startReceiving()
+		c.session.startReceiving()
 		c.raw(requests, nil)
 	case next == anyRequest:
 		return true
@@ -64,24 +59,73 @@ func (c *connection) exchange(ctx context.Context, requests *sniff.Requests, r *
 	return false
 }
 
-// connectAgain keeps a connection to the server that is open and silent.
-func (c *connection) connectAgain(ctx context.Context) error {
+// refusalTime is how long the answer of an upstream proxy may take that reads no more of the request.
+const refusalTime = time.Second
+
+// sendAndPass sends a request, and passes on the answer meanwhile. After an error the client is reset, but not after the
+// refusal of an upstream proxy.
+func (c *connection) sendAndPass(r *sniff.Request) (sequel, error) {
+	s := c.session
+	var next sequel
+	answered := make(chan error, 1)
+	go func() {
+		var err error
+		next, err = c.passAnswer(r)
+		var refused *upstream.RefusedError
+		switch {
+		case errors.As(err, &refused):
+			reset(tcpOf(s.server)) // ends the copy of the body
+		case err != nil:
+			s.abort(err)
+		}
+		answered <- err
+	}()
+	sent := errors.Join(c.sendHead(r), r.SendBody(s))
+	if sent != nil && s.forwarder == nil {
+		s.abort(sent)
+	} else if sent != nil {
+		defer time.AfterFunc(refusalTime, func() { s.abort(sent) }).Stop()
+	}
+	err := <-answered
+	var refused *upstream.RefusedError
+	if sent == nil || errors.As(err, &refused) {
+		return next, err
+	}
+	s.abort(sent)
+	return nothing, sent
+}
+
+// connectAgain keeps a connection to the server, or to the upstream proxy, that is open and silent.
+func (c *connection) connectAgain(ctx context.Context, r *sniff.Request) error {
 	if c.session != nil && isSilent(c.session.server) {
 		return nil
 	}
 	c.endSession()
-	server, err := c.dial(ctx)
+	forwarder, err := c.forwarder(r)
+	if err != nil {
+		return err
+	}
+	var server upstream.Conn
+	if forwarder != nil {
+		server, err = c.dialProxy(ctx, forwarder)
+	} else {
+		server, err = c.dial(ctx)
+	}
 	if err != nil {
 		return err
 	}
 	c.join(ctx, server)
+	c.session.forwarder = forwarder
 	return nil
 }
 
 // isSilent is false for a connection that has ended, or that has bytes.
-func isSilent(server *net.TCPConn) bool {
+func isSilent(server upstream.Conn) bool {
+	if secure, isSecure := server.(*upstream.SecureConn); isSecure && secure.Buffered() > 0 {
+		return false
+	}
 	var b [1]byte
-	err := descriptor.Use(server, func(fd int) error {
+	err := descriptor.Use(tcpOf(server), func(fd int) error {
 		_, _, err := unix.Recvfrom(fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		return err
 	})
@@ -90,8 +134,20 @@ func isSilent(server *net.TCPConn) bool {
 
 // passAnswer passes on the answer to one request.
 func (c *connection) passAnswer(r *sniff.Request) (sequel, error) {
+	f := c.session.forwarder
+	if f == nil || f.Authorization() == "" {
+		return c.passAnswerTo(answerWriter{c}, r)
+	}
+	guard := newPasswordGuard(answerWriter{c}, f.Authorization())
+	next, err := c.passAnswerTo(guard, r)
+	if err != nil {
+		return nothing, err
+	}
+	return next, guard.end()
+}
+
+func (c *connection) passAnswerTo(to io.Writer, r *sniff.Request) (sequel, error) {
 	from := bufio.NewReader(answerReader{c.session})
-	to := answerWriter{c}
 	for {
 		head, err := readHead(from)
 		if err != nil {
@@ -102,6 +158,9 @@ func (c *connection) passAnswer(r *sniff.Request) (sequel, error) {
 			return nothing, err
 		}
 		answer.Body.Close() // the bytes after the head are copied below
+		if f := c.session.forwarder; f != nil && answer.StatusCode == http.StatusProxyAuthRequired {
+			return nothing, &upstream.RefusedError{Proxy: f.String(), Asked: "requests of plain HTTP", Status: answer.StatusCode}
+		}
 		if answer.StatusCode == http.StatusSwitchingProtocols && !r.IsUpgrade {
 			return nothing, errors.New("the server changes the protocol without a request")
 		}

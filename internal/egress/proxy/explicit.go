@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/sniff"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/upstream"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -130,11 +130,12 @@ func (c *connection) judgeAimed(ctx context.Context, r *sniff.Request, isFirst b
 // captured connection.
 func (c *connection) tunnel(ctx context.Context, requests *sniff.Requests, r *sniff.Request) {
 	v, refused := c.judgeTunnel(ctx)
-	var server *net.TCPConn
+	var server upstream.Conn
 	switch {
 	case refused != nil:
 		c.refuse(r, refused)
 		return
+	case v.Allowed && c.event.Name != "" && c.awaitsRequest(): // serveOpening connects
 	case v.Allowed:
 		c.allow(v)
 		var err error

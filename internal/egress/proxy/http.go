@@ -35,6 +35,10 @@ func (c *connection) serveRequests(ctx context.Context, o sniff.Opening) {
 		for errors.Is(err, os.ErrDeadlineExceeded) && c.session != nil && !c.session.isIdle() {
 			r, err = requests.Next() // the server is still busy with its answer
 		}
+		if errors.Is(err, io.EOF) && !isFirst && c.session.forwarder != nil {
+			c.endSession() // each answer is complete
+			return
+		}
 		if errors.Is(err, io.EOF) && !isFirst {
 			c.session.finish(c.session.server.CloseWrite())
 			return
@@ -45,6 +49,12 @@ func (c *connection) serveRequests(ctx context.Context, o sniff.Opening) {
 		if err != nil {
 			c.refuse(r, err)
 			return
+		}
+		if c.isExchanged(r) {
+			if goesOn := c.exchange(ctx, requests, r); !goesOn {
+				return
+			}
+			continue
 		}
 		if err := c.connect(ctx); err != nil {
 			c.fails(r, err)
@@ -115,12 +125,9 @@ func (c *connection) fails(r *sniff.Request, err error) {
 		c.refuse(r, err)
 		return
 	}
-	c.event.Decision, c.event.Reason = Failed, err.Error()
-	server := c.event.Address.String()
-	if c.event.Name != "" {
-		server = fmt.Sprintf("%s:%d", c.event.Name, c.event.Port)
-	}
-	c.write(r, http.StatusBadGateway, failureFor(server, err))
+	c.miss(err)
+	status, told := c.missAnswer(err)
+	c.write(r, status, told)
 }
 
 // write writes an answer of the proxy itself, and ends the connection. The client may still be

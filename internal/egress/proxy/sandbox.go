@@ -19,6 +19,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/names"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/upstream"
 )
 
 const (
@@ -47,6 +48,10 @@ type Sandbox struct {
 	Names *names.Table
 	// Resolver finds the addresses of allowed names, outside of the sandbox.
 	Resolver *net.Resolver
+	// Upstream chooses the upstream proxies of destinations. A nil Upstream chooses none.
+	Upstream *upstream.Proxies
+	// Hint is a way out for servers that are not reached directly. It may be empty.
+	Hint string
 	// IsHost is true for the host's own addresses. Only a rule for this one address opens one.
 	IsHost func(netip.Addr) bool
 	// Report gets one event at the end of each connection, from the goroutine of the connection. A
@@ -81,6 +86,7 @@ type Event struct {
 	Name     string         // empty: a connection to an address
 	Port     uint16         // of the destination
 	Address  netip.AddrPort // the server's, or the destination's if there is no name; may be zero
+	Upstream string         // the proxy of the host's network that was asked, without its password; may be empty
 	Sent     int64          // bytes from the sandbox to the server
 	Received int64
 	Decision Decision

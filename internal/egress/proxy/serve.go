@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/names"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/sniff"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/upstream"
 )
 
 // The time that a client has for its first byte.
@@ -101,7 +102,7 @@ func (c *connection) fail(err error) {
 		c.session.finish(err)
 		return
 	}
-	c.event.Decision, c.event.Reason = Failed, err.Error()
+	c.miss(err)
 	var denied *deniedError
 	if errors.As(err, &denied) {
 		c.event.Decision, c.event.Rule = Denied, denied.rule
@@ -168,20 +169,36 @@ func (c *connection) denySoon(refused *deniedError) {
 }
 
 // start begins to pass on the bytes of the server.
-func (c *connection) start(ctx context.Context, server *net.TCPConn) {
+func (c *connection) start(ctx context.Context, server upstream.Conn) {
 	c.join(ctx, server)
 	c.session.startReceiving()
 }
 
 // join makes the session of the client and a server.
-func (c *connection) join(ctx context.Context, server *net.TCPConn) {
-	setBuffers(server, c.box.ServerBuffer)
+func (c *connection) join(ctx context.Context, server upstream.Conn) {
+	setBuffers(tcpOf(server), c.box.ServerBuffer)
 	c.session = newSession(c.client, server, c.idle, c.box.Meter)
-	c.forget = context.AfterFunc(ctx, func() { reset(server) })
+	c.forget = context.AfterFunc(ctx, func() { reset(tcpOf(server)) })
 }
 
-// dial connects to the server of the name, or to the address if there is no name.
-func (c *connection) dial(ctx context.Context) (*net.TCPConn, error) {
+// dial connects to the server of the name, or to the address if there is no name, also through a tunnel.
+func (c *connection) dial(ctx context.Context) (upstream.Conn, error) {
+	p, err := c.upstreamFor(upstream.Tunnel)
+	if err != nil {
+		return nil, err
+	}
+	if p != nil {
+		return c.tunnelThrough(ctx, p)
+	}
+	server, err := c.dialDirectly(ctx)
+	if err != nil { // an interface with a nil pointer is not nil
+		return nil, c.hinted(err)
+	}
+	return server, nil
+}
+
+// dialDirectly connects without an upstream proxy.
+func (c *connection) dialDirectly(ctx context.Context) (*net.TCPConn, error) {
 	if c.event.Name == "" {
 		return dialAddress(ctx, c.event.Address)
 	}
@@ -215,6 +232,8 @@ func (c *connection) serveName(ctx context.Context) {
 // waitFor is the time that a client has for its first byte.
 func (c *connection) waitFor(v rules.Verdict) time.Duration {
 	switch {
+	case v.Allowed && c.awaitsRequest():
+		return requestTime
 	case v.Allowed:
 		return silentTime
 	case v.IsHTTP:
@@ -248,9 +267,11 @@ func (c *connection) serveOpening(ctx context.Context, v rules.Verdict, read fun
 			return
 		}
 		c.allow(v)
-		if err := c.connect(ctx); err != nil {
-			c.fail(err)
-			return
+		if failed := c.connect(ctx); failed != nil {
+			if o, err = c.lateRequest(failed, read); err != nil {
+				c.fail(err)
+				return
+			}
 		}
 		for errors.Is(err, sniff.ErrSilent) && !c.session.isIdle() {
 			o, err = read(c.idle / 4)

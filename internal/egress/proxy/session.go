@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/upstream"
 )
 
 const (
@@ -25,7 +27,10 @@ const (
 // A session is a client and its server, from the connection to the server on. One goroutine copies
 // from the server to the client, and the connection's own goroutine copies to the server.
 type session struct {
-	client, server *net.TCPConn
+	client *net.TCPConn
+	server upstream.Conn
+	// forwarder is the upstream proxy that gets requests with whole URLs. Nil: the other end is the server.
+	forwarder      *upstream.Proxy
 	idle           time.Duration
 	meter          func() error // that of the Sandbox
 	sent, received atomic.Int64
@@ -38,7 +43,7 @@ type session struct {
 	cause error // of a reset; written under once
 }
 
-func newSession(client, server *net.TCPConn, idle time.Duration, meter func() error) *session {
+func newSession(client *net.TCPConn, server upstream.Conn, idle time.Duration, meter func() error) *session {
 	s := &session{client: client, server: server, idle: idle, meter: meter}
 	s.touch()
 	return s
@@ -120,7 +125,7 @@ func (s *session) finishAnswers(most time.Duration) {
 func (s *session) abort(err error) {
 	s.once.Do(func() { s.cause = err })
 	reset(s.client)
-	reset(s.server)
+	reset(tcpOf(s.server))
 }
 
 // isTimeOut is true if the session ended because it was idle.
@@ -132,7 +137,7 @@ func (s *session) isTimeOut() bool {
 // copy ends without an error at the end of from. The kernel copies by splice(2), for which a TCPConn
 // takes a pipe: two open files and some memory. A silent connection has none, as copy waits for bytes
 // first, and gives the pipe back after a lull.
-func (s *session) copy(to, from *net.TCPConn, count *atomic.Int64) error {
+func (s *session) copy(to, from upstream.Conn, count *atomic.Int64) error {
 	most := int64(chunk)
 	if s.meter != nil {
 		most = meteredChunk
@@ -161,12 +166,11 @@ func (s *session) copy(to, from *net.TCPConn, count *atomic.Int64) error {
 }
 
 // wait waits until a read does not block.
-func (s *session) wait(from *net.TCPConn) error {
-	raw, err := from.SyscallConn()
+func (s *session) wait(from upstream.Conn) error {
+	ready, err := readiness(from)
 	if err != nil {
 		return err
 	}
-	var b [1]byte
 	for {
 		if err := from.SetReadDeadline(time.Now().Add(s.idle / 4)); err != nil {
 			return err
@@ -174,14 +178,42 @@ func (s *session) wait(from *net.TCPConn) error {
 		if s.isPaused.Load() && from == s.server {
 			return errPaused
 		}
-		err := raw.Read(func(fd uintptr) bool {
-			_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-			return err != unix.EAGAIN && err != unix.EINTR
-		})
+		err := ready()
 		if !errors.Is(err, os.ErrDeadlineExceeded) || s.isIdle() {
 			return err
 		}
 	}
+}
+
+// readiness returns a function that waits until a read does not block, or until the deadline.
+func readiness(from upstream.Conn) (func() error, error) {
+	if c, isSecure := from.(*upstream.SecureConn); isSecure {
+		return func() error {
+			if err := c.Wait(); !errors.Is(err, io.EOF) {
+				return err
+			}
+			return nil // the read tells the end
+		}, nil
+	}
+	raw, err := tcpOf(from).SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var b [1]byte
+	return func() error {
+		return raw.Read(func(fd uintptr) bool {
+			_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+			return err != unix.EAGAIN && err != unix.EINTR
+		})
+	}, nil
+}
+
+// tcpOf is the socket of a connection.
+func tcpOf(c upstream.Conn) *net.TCPConn {
+	if secure, isSecure := c.(*upstream.SecureConn); isSecure {
+		return secure.TCP()
+	}
+	return c.(*net.TCPConn) //nolint:forcetypeassert // there is no third kind
 }
 
 // Write writes to the server.

@@ -10,6 +10,7 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -141,6 +142,32 @@ func (r *Requests) Rest() []byte {
 // WebSocket: a server can ignore these (RFC 9110, section 7.8), so the request itself goes on.
 func (r *Request) SendHead(w io.Writer) error {
 	_, err := w.Write(r.head)
+	return err
+}
+
+// SendProxyHead writes the head for another proxy, with the whole URL of a host (RFC 9112, section 3.2.2). The client's
+// own fields for a proxy are left out. authorization can be empty.
+func (r *Request) SendProxyHead(w io.Writer, authority, authorization string) error {
+	line, rest, _ := strings.Cut(string(r.head), "\r\n")
+	parts := strings.SplitN(line, " ", 3) // parseHead has found three
+	target := parts[1]
+	if strings.HasPrefix(target, "http://") {
+		target = originForm(target, r.Method)
+	}
+	if target == "*" {
+		target = "" // RFC 9112, section 3.2.4
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s http://%s%s %s\r\n", parts[0], authority, target, parts[2])
+	for field := range strings.Lines(rest) {
+		if field == "\r\n" && authorization != "" {
+			fmt.Fprintf(&b, "Proxy-Authorization: %s\r\n", authorization)
+		}
+		if !isProxyField(field) {
+			b.WriteString(field)
+		}
+	}
+	_, err := w.Write(b.Bytes())
 	return err
 }
 

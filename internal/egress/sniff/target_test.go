@@ -1,9 +1,13 @@
 package sniff
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
+	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -144,6 +148,51 @@ func FuzzRequestsToAProxy(f *testing.F) {
 		same, err := NewRequests(Opening{Bytes: sent.Bytes()}, &unbounded{text: "A"}, time.Minute).Next()
 		if err != nil || same.Host != r.Host || withDefault(same.Port) != r.Port || same.Path != r.Path || same.Method != r.Method {
 			t.Errorf("%q: the server reads %+v, error %v; judged is %+v", text, same, err, r)
+			return
 		}
+		checkForwarded(t, text, same)
 	})
+}
+
+// checkForwarded holds that another proxy reads the host and path that were judged, and the password of the host alone.
+func checkForwarded(t *testing.T, text string, r *Request) {
+	t.Helper()
+	const password = "Basic secret"
+	authority := r.Host
+	if r.Port > 0 && r.Port != 80 {
+		authority = fmt.Sprintf("%s:%d", r.Host, r.Port)
+	}
+	var sent bytes.Buffer
+	if err := r.SendProxyHead(&sent, authority, password); err != nil {
+		t.Fatal(err)
+	}
+	same, err := NewProxyRequests(Opening{Bytes: sent.Bytes()}, &unbounded{text: "A"}, time.Minute).Next()
+	if err != nil || same.Host != r.Host || withDefault(same.Port) != withDefault(r.Port) || same.Path != r.Path || same.Method != r.Method {
+		t.Errorf("%q: the upstream proxy reads %+v, error %v; judged is %+v", text, same, err, r)
+	}
+	read, err := http.ReadRequest(bufio.NewReader(&sent))
+	if err != nil || !slices.Equal(read.Header["Proxy-Authorization"], []string{password}) || read.Header["Proxy-Connection"] != nil {
+		t.Errorf("%q: fields %v, error %v", text, read, err)
+	}
+}
+
+// A head for another proxy has the whole URL of the judged host, whatever form the client has sent.
+func TestHeadsForAnotherProxy(t *testing.T) {
+	for text, want := range map[string]string{
+		"GET /a?b=http://x/ HTTP/1.1\r\nHost: PyPI.org\r\n\r\n":                                                   "GET http://pypi.org/a?b=http://x/ HTTP/1.1\r\nHost: PyPI.org\r\n",
+		"GET http://pypi.org?q HTTP/1.0\r\nHost: pypi.org\r\n\r\n":                                                "GET http://pypi.org/?q HTTP/1.0\r\nHost: pypi.org\r\n",
+		"OPTIONS * HTTP/1.1\r\nHost: pypi.org\r\n\r\n":                                                            "OPTIONS http://pypi.org HTTP/1.1\r\nHost: pypi.org\r\n",
+		"OPTIONS http://pypi.org HTTP/1.1\r\nHost: pypi.org\r\n\r\n":                                              "OPTIONS http://pypi.org HTTP/1.1\r\nHost: pypi.org\r\n",
+		"GET /a HTTP/1.1\r\nHost: pypi.org\r\nPROXY-Authorization: Basic mine\r\nProxy-Connection: close\r\n\r\n": "GET http://pypi.org/a HTTP/1.1\r\nHost: pypi.org\r\n",
+	} {
+		r, err := NewRequests(Opening{Bytes: []byte(text)}, &unbounded{text: "A"}, time.Minute).Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkForwarded(t, text, r)
+		var sent strings.Builder
+		if err := r.SendProxyHead(&sent, "pypi.org", ""); err != nil || sent.String() != want+"\r\n" {
+			t.Errorf("%q: %q, error %v; want %q", text, sent.String(), err, want)
+		}
+	}
 }

@@ -42,6 +42,10 @@ func (r *Rule) allow(c *launch.Create, files map[string]*os.File) error {
 	if c.Named, err = r.allowGrant(&grant); err != nil {
 		return err
 	}
+	if c.Upstream, err = r.setUpstream(&grant, c.Upstream); err != nil {
+		return err
+	}
+	config.UpstreamProxy = grant.UpstreamProxy
 	if config.PID == spec.PIDHost && !r.PIDHost {
 		return refused("pid namespace %q; a rule with pid_host allows it", config.PID)
 	}

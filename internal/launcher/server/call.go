@@ -365,6 +365,9 @@ func (c *call) ask(ctx context.Context) (a *launch.Answer, err error) {
 			if r.Network.Named, err = c.peer.allowGrant(r.Network.Grant); err != nil {
 				return err
 			}
+			if r.Network.Upstream, err = c.peer.setUpstream(r.Network.Grant, r.Network.Upstream); err != nil {
+				return err
+			}
 			var change spec.NetworkChange
 			change, err = box.ChangeNetwork(ctx, *r.Network)
 			a.Network = &change

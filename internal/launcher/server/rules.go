@@ -36,6 +36,9 @@ type Rule struct {
 	Networks []spec.Network `json:"networks,omitempty"`
 	// NetworkAllow bounds the rules of "allow": each must lie inside one of these.
 	NetworkAllow []string `json:"network_allow,omitempty"`
+	// UpstreamProxy is the upstream proxy of the user's sandboxes with NetworkProxied, as in a [spec.Config]. "env" is the
+	// environment of the launcher. The user cannot choose one. Empty: there is none.
+	UpstreamProxy string `json:"upstream_proxy,omitempty"`
 	// PIDHost allows the pid namespace of the launcher.
 	PIDHost bool `json:"pid_host,omitempty"`
 	// Seccomp has the names of the profiles that the user may ask for. Empty: default and
@@ -61,6 +64,9 @@ type Rule struct {
 
 	uid          uint32
 	networkAllow []spec.AddressRule
+	// shownUpstream and upstream are those of UpstreamProxy, without and with its password.
+	shownUpstream string
+	upstream      *spec.Upstream
 	// all says that the rule allows every request, as for root.
 	all bool
 }
@@ -198,7 +204,7 @@ func (r *Rule) complete() error {
 	if len(r.Networks) == 0 {
 		r.Networks = []spec.Network{spec.NetworkNone}
 	}
-	if err := r.readNetworkAllow(); err != nil {
+	if err := errors.Join(r.readNetworkAllow(), r.readUpstream()); err != nil {
 		return err
 	}
 	if len(r.Seccomp) == 0 {

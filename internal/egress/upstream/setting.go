@@ -1,0 +1,163 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/http/httpproxy"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// Resolve replaces the value of Config.UpstreamProxy by the proxies, and by the text that other people may read.
+// [spec.UpstreamEnv] stands for the environment of this process. An environment without a proxy gives an Upstream that
+// is empty. The result is nil for an empty text.
+func Resolve(text string) (shown string, u *spec.Upstream, err error) {
+	switch text {
+	case "":
+		return "", nil, nil
+	case spec.UpstreamEnv:
+		u, err := fromEnvironment()
+		return text, u, err
+	}
+	parsed, err := spec.ParseUpstreamURL(text)
+	if err != nil {
+		return "", nil, err
+	}
+	return spec.ShownUpstream(text), &spec.Upstream{HTTP: parsed.String(), HTTPS: parsed.String()}, nil
+}
+
+// fromEnvironment reads HTTP_PROXY, HTTPS_PROXY and NO_PROXY, also in lower case.
+func fromEnvironment() (*spec.Upstream, error) {
+	env := httpproxy.FromEnvironment()
+	u := spec.Upstream{NoProxy: env.NoProxy}
+	var err error
+	if !env.CGI { // then HTTP_PROXY can be a field of a request; see https://go.dev/s/cgihttpproxy
+		u.HTTP, err = completeURL("HTTP_PROXY", env.HTTPProxy)
+	}
+	var wrong error
+	u.HTTPS, wrong = completeURL("HTTPS_PROXY", env.HTTPSProxy)
+	return &u, errors.Join(err, wrong)
+}
+
+// completeURL is the URL of a variable. HOST:PORT is one of http.
+func completeURL(variable, text string) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	u, err := spec.ParseUpstreamURL(text)
+	if err != nil {
+		return "", fmt.Errorf("%s of the environment: %w", variable, err)
+	}
+	return u.String(), nil
+}
+
+// IsInEnvironment says whether the environment of this process names a proxy.
+func IsInEnvironment() bool {
+	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"} {
+		if os.Getenv(name) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// Proxies choose the upstream proxy of a destination. A nil Proxies chooses none.
+type Proxies struct {
+	choose func(*url.URL) (*url.URL, error)
+	// hosts are those of the proxies themselves.
+	hosts []string
+}
+
+// New reads a setting.
+func New(u spec.Upstream) (*Proxies, error) {
+	p := &Proxies{}
+	for _, text := range []string{u.HTTP, u.HTTPS} {
+		if text == "" {
+			continue
+		}
+		parsed, err := spec.ParseUpstreamURL(text)
+		if err != nil {
+			return nil, fmt.Errorf("upstream proxy: %w", err)
+		}
+		p.hosts = append(p.hosts, strings.TrimSuffix(parsed.Hostname(), "."))
+	}
+	p.choose = (&httpproxy.Config{HTTPProxy: u.HTTP, HTTPSProxy: u.HTTPS, NoProxy: u.NoProxy}).ProxyFunc()
+	return p, nil
+}
+
+// A Traffic is what a destination is asked for.
+type Traffic string
+
+// The kinds of traffic, by the scheme of a URL.
+const (
+	Requests Traffic = "http"  // requests of plain HTTP
+	Tunnel   Traffic = "https" // all else
+)
+
+// For chooses the proxy of a destination, which is a name or an address. It is nil for a destination without a proxy.
+func (p *Proxies) For(t Traffic, host string, port uint16) (*Proxy, error) {
+	if p == nil {
+		return nil, nil
+	}
+	u, err := p.choose(&url.URL{Scheme: string(t), Host: net.JoinHostPort(host, strconv.Itoa(int(port)))})
+	if u == nil || err != nil {
+		return nil, err
+	}
+	return newProxy(u)
+}
+
+// Refuses is the reason why a destination must not be asked of an upstream proxy: it would be the proxy's own host or a
+// service for the machine that the proxy runs on. The reason is empty for all others. The proxy looks names up, so another
+// name can lead there, too.
+func (p *Proxies) Refuses(host string) string {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	for _, own := range p.hosts {
+		if host == own || sameAddress(host, own) {
+			return host + " is the upstream proxy itself"
+		}
+	}
+	for _, own := range ownNames {
+		if host == own || strings.HasSuffix(host, "."+own) {
+			return host + " is a name of the upstream proxy's own machine"
+		}
+	}
+	for _, service := range metadataNames {
+		if host == service || strings.HasSuffix(host, "."+service) {
+			return host + " is the metadata service of a cloud, which would answer for the machine of the upstream proxy"
+		}
+	}
+	return ""
+}
+
+func sameAddress(a, b string) bool {
+	x, err := netip.ParseAddr(a)
+	if err != nil {
+		return false
+	}
+	y, err := netip.ParseAddr(b)
+	return err == nil && x.Unmap() == y.Unmap()
+}
+
+// ownNames are names that each machine has for itself (RFC 6761, section 6.3; hosts(5)), with the names below them.
+var ownNames = []string{
+	"localhost", "localdomain", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback", "broadcasthost",
+	"host.docker.internal", "gateway.docker.internal", "host.containers.internal",
+}
+
+// metadataNames are those of the services that give credentials to the machines of clouds.
+var metadataNames = []string{
+	"metadata", "metadata.google.internal", "metadata.goog", // Google
+	"instance-data", "instance-data.ec2.internal", // Amazon
+	"metadata.azure.internal", "metadata.azure.com", // Azure
+	"metadata.tencentyun.com", "metadata.platformequinix.com", "metadata.packet.net",
+}
