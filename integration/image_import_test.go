@@ -80,6 +80,31 @@ func TestImageImportOfADirectory(t *testing.T) {
 	}
 }
 
+// Layers that inflate to more than --max-bytes are refused: in the copy of an archive, and at the launcher.
+func TestImageImportOfALayerThatInflatesTooFar(t *testing.T) {
+	h := newImageHost(t)
+	layer := tarOfImage(t, imageFile("zeros", strings.Repeat("\x00", 5<<20)))
+	archive := filepath.Join(t.TempDir(), "root.tar")
+	if err := os.WriteFile(archive, layer, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, shellCommand("gzip -k "+archive)); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	compressed := claimed(t, gzipOfImage(t, layer), digestOfImage(layer)) // as the launcher gets it
+	for _, source := range []string{archive + ".gz", "rootfs:" + archive + ".gz", archive, compressed} {
+		h.bad("inflated; allow more with --max-bytes", "import", "--quiet", source, "--max-bytes", "4m")
+	}
+	for _, wrong := range []string{"0", "unlimited", "much", "-1"} {
+		h.bad("--max-bytes", "import", archive, "--max-bytes", wrong)
+	}
+	if all, left := h.list(), h.drafts(); len(all) != 0 || len(left) != 0 {
+		t.Errorf("left behind: %+v, %q", all, left)
+	}
+	h.good("import", compressed, "--max-bytes", "10m")
+	h.good("import", archive)
+}
+
 // A layer with another content than its digest leaves nothing behind.
 func TestImageImportOfADamagedArchive(t *testing.T) {
 	i, h := newImageTools(t), newImageHost(t)

@@ -30,7 +30,7 @@ func TestImageClientGoesAway(t *testing.T) {
 	}
 	defer w.Close()
 	added := make(chan error, 1)
-	go func() { added <- c.AddImageLayer(context.Background(), digest, r) }()
+	go func() { added <- c.AddImageLayer(context.Background(), digest, r, 0) }()
 	if _, err := w.Write(make([]byte, 100_000)); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestImageLayerWithAnotherContent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.AddImageLayer(t.Context(), digest, f); err == nil {
+		if err := c.AddImageLayer(t.Context(), digest, f, 0); err == nil {
 			t.Errorf("%q was added", digest)
 		}
 		f.Close()
@@ -69,7 +69,7 @@ func TestImageLayerWithAnotherContent(t *testing.T) {
 	if _, err := c.PullImage(t.Context(), []string{"sha256:../../../../etc"}); err == nil {
 		t.Error("a path was taken for a digest")
 	}
-	if _, err := c.AddImage(t.Context(), launch.AddImage{Config: []byte(`{"rootfs":{"type":"layers","diff_ids":["sha256:` + strings.Repeat("ab", 32) + `"]}}`)}); err == nil {
+	if _, err := c.AddImage(t.Context(), launch.AddImage{Config: []byte(`{"rootfs":{"type":"layers","diff_ids":["sha256:` + strings.Repeat("ab", 32) + `"]}}`)}, 0); err == nil {
 		t.Error("an image without its layer was added")
 	}
 	if left := h.drafts(); len(left) != 0 {
@@ -126,10 +126,13 @@ func TestImageImportOnAFullDisk(t *testing.T) {
 		}
 	}()
 	small := h.good("import", imageTree(t, "small"), "--name", "small")
-	got := run(t, h.image("import", "--quiet", imageTree(t, strings.Repeat("large", 4<<20)), "--name", "large"))
-	wantFailure(t, got, "no space left on device")
-	if !strings.Contains(got.stderr, "remove images") {
-		t.Errorf("without a way out: %s", got.stderr)
+	large := imageTree(t, strings.Repeat("large", 4<<20))
+	for says, flags := range map[string][]string{"would be left free": nil, "no space left on device": {"--max-bytes", "1g"}} {
+		got := run(t, h.image(append([]string{"import", "--quiet", large, "--name", "large"}, flags...)...))
+		wantFailure(t, got, says)
+		if !strings.Contains(got.stderr, "remove images") {
+			t.Errorf("without a way out: %s", got.stderr)
+		}
 	}
 	if left := h.drafts(); len(left) != 0 {
 		t.Errorf("left behind: %q", left)

@@ -46,6 +46,10 @@ type PullOptions struct {
 	// Cache is the directory of downloads. Empty: one in the user's cache directory. All pulls with one
 	// directory share their downloads.
 	Cache string
+	// MaxBytes bounds each layer, uncompressed, and each archive with an image. A launcher allows at most 32 GiB, and can have
+	// a lower bound for this user. Zero: none of them takes more than nine tenths of the free space of its file system, here
+	// and at a launcher that has no bound for this user.
+	MaxBytes int64
 	// Stdin is read for the reference "-".
 	Stdin io.Reader
 	// Note is told, in one line each, what went wrong without an end of the pull, such as a credential helper that does not

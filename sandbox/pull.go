@@ -23,6 +23,8 @@ type pull struct {
 	client *launch.Client
 	image  *imagesource.Image
 	names  []string // full
+	// maxBytes is PullOptions.MaxBytes.
+	maxBytes int64
 
 	// mu is held while progress is called.
 	mu       sync.Mutex
@@ -35,11 +37,14 @@ func (p *isolated) PullImage(ctx context.Context, text string, o PullOptions) (_
 	if err != nil {
 		return Image{}, launch.Refusal(err)
 	}
+	if o.MaxBytes < 0 {
+		return Image{}, launch.Refusal(fmt.Errorf("invalid MaxBytes %d: use a positive number", o.MaxBytes))
+	}
 	client, err := p.reach(ctx)
 	if err != nil {
 		return Image{}, err
 	}
-	s := &pull{client: client, progress: o.Progress}
+	s := &pull{client: client, progress: o.Progress, maxBytes: o.MaxBytes}
 	if s.image, err = imagesource.Open(ctx, text, s.options(o)); err != nil {
 		return Image{}, endedBy(ctx, err)
 	}
@@ -98,7 +103,7 @@ func chosenName(text, chosen string) (string, error) {
 func (s *pull) options(o PullOptions) imagesource.Options {
 	return imagesource.Options{
 		Platform: o.Platform, Cache: o.Cache, Mirrors: o.Mirrors, PlainHTTP: o.PlainHTTP, TokenHosts: o.TokenHosts,
-		RootCAs: o.RootCAs, Credentials: o.Credentials, Stdin: o.Stdin, Note: o.Note,
+		RootCAs: o.RootCAs, Credentials: o.Credentials, Stdin: o.Stdin, Note: o.Note, MaxBytes: o.MaxBytes,
 		Progress: func(p imagesource.Progress) { s.tell(p.Layer, LayerDownloading, p.Done, p.Total) },
 	}
 }
@@ -135,11 +140,11 @@ func (s *pull) run(ctx context.Context) (Image, error) {
 	}
 	add := launch.AddImage{Digest: s.image.Resolved, Config: s.image.Config}
 	if len(s.names) == 0 {
-		return s.client.AddImage(ctx, add)
+		return s.client.AddImage(ctx, add, s.maxBytes)
 	}
 	var image Image
 	for _, add.Reference = range s.names {
-		if image, err = s.client.AddImage(ctx, add); err != nil {
+		if image, err = s.client.AddImage(ctx, add, s.maxBytes); err != nil {
 			return Image{}, err
 		}
 	}
@@ -193,7 +198,7 @@ func (s *pull) add(ctx context.Context, layer int) error {
 		w.Close()
 		copied <- err
 	}()
-	err = s.client.AddImageLayer(adding, l.DiffID, r)
+	err = s.client.AddImageLayer(adding, l.DiffID, r, s.maxBytes)
 	r.Close() // ends the copy if the launcher did not read all
 	if copyErr := <-copied; copyErr != nil && !errors.Is(copyErr, unix.EPIPE) {
 		return copyErr

@@ -14,6 +14,7 @@ import (
 
 	imagename "github.com/sandbox-runtime/sandbox-runtime/images/name"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 func imagePullCommand() *cli.Command {
@@ -51,6 +52,7 @@ func importFlags(unnamed string) []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "name", Usage: "`REF` that names the image here (default: " + unnamed + ")"},
 		&cli.StringFlag{Name: "platform", Usage: "`OS/ARCH[/VARIANT]` to choose from an image with several (default: this host's)"},
+		&cli.StringFlag{Name: "max-bytes", Usage: "`SIZE` that bounds each layer, uncompressed, and each archive, at most 32g (default: nine tenths of the free space)"},
 		quietFlag("print no progress"),
 		jsonFlag("print the image as JSON"),
 	}
@@ -100,12 +102,17 @@ func pullImage(ctx context.Context, cmd *cli.Command, text string, stdin io.Read
 	if cmd.IsSet("name") && cmd.String("name") == "" { // as of an unset variable of a script
 		return image, nil, errors.New("--name: is empty; name the image, or leave the flag out")
 	}
+	maxBytes, err := maxBytesOf(cmd)
+	if err != nil {
+		return image, nil, err
+	}
 	if stdin == nil {
 		stdin = os.Stdin
 	}
 	o := sandbox.PullOptions{
 		Name: cmd.String("name"), Platform: cmd.String("platform"), Mirrors: mirrors, Stdin: stdin,
 		PlainHTTP: cmd.StringSlice("plain-http"), TokenHosts: cmd.StringSlice("token-host"), Note: tellPullNote(cmd),
+		MaxBytes: maxBytes,
 	}
 	if !cmd.Bool("quiet") {
 		shown = newPullProgress(cmd.Root().ErrWriter)
@@ -121,6 +128,21 @@ func pullImage(ctx context.Context, cmd *cli.Command, text string, stdin io.Read
 // tellPullNote prints the notes of a pull.
 func tellPullNote(cmd *cli.Command) func(string) {
 	return func(line string) { fmt.Fprintln(cmd.Root().ErrWriter, line) }
+}
+
+// maxBytesOf reads --max-bytes; 0: the default.
+func maxBytesOf(cmd *cli.Command) (int64, error) {
+	if !cmd.IsSet("max-bytes") {
+		return 0, nil
+	}
+	size, err := spec.ParseSize(cmd.String("max-bytes"))
+	if err != nil {
+		return 0, fmt.Errorf("--max-bytes: %w", err)
+	}
+	if size == spec.Unlimited || size == 0 {
+		return 0, fmt.Errorf("--max-bytes %s: write a size, as 2g", cmd.String("max-bytes"))
+	}
+	return int64(size), nil
 }
 
 // mirrorsOf reads the values of --mirror.

@@ -238,7 +238,7 @@ func isSparse(h *tar.Header) bool {
 // copySparse copies a file into the index. Blocks of zeros become holes there.
 func (a *archive) copySparse(i *inode) error {
 	if i.size > a.limits.Copied-a.sparse {
-		return &LimitError{Limit: "bytes of sparse files", Max: a.limits.Copied}
+		return &LimitError{Limit: CopiedLimit, Max: a.limits.Copied}
 	}
 	a.sparse += i.size
 	i.offset = a.copied

@@ -50,6 +50,9 @@ func orDefault[T int | int64](v, d T) T {
 	return v
 }
 
+// CopiedLimit is the name of [Limits].Copied in a [LimitError].
+const CopiedLimit = "bytes of sparse files"
+
 // LimitError says that an image exceeds one of [Limits].
 type LimitError struct {
 	Limit string // the limited resource, as "files"

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/images/inflate"
 	fds "github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
@@ -48,6 +49,8 @@ func ageOf(dir string) time.Duration {
 // when its digest was checked: readers check again, and remove a damaged file.
 type cache struct {
 	root *os.Root
+	// sparing says that temporary files leave a tenth of the free space.
+	sparing bool
 }
 
 func openCache(dir string) (*cache, error) {
@@ -224,6 +227,14 @@ func (c *cache) temporary() (*os.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// writer writes to a temporary file.
+func (c *cache) writer(f *os.File) (io.Writer, error) {
+	if !c.sparing {
+		return f, nil
+	}
+	return inflate.Sparing(f)
 }
 
 // prune removes objects that were unused for a long time. It skips those in a download.

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/images/inflate"
 )
 
 // maxDepth bounds the directories on a path. Each holds a descriptor while its content is read.
@@ -32,8 +34,12 @@ func openDirectory(ctx context.Context, dir string, want platform, c *cache, o O
 	if err != nil {
 		return nil, errors.Join(err, unix.Close(top))
 	}
+	file, err := c.writer(out)
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(top), out.Close())
+	}
 	sum := sha256.New()
-	w := &treeWriter{tar: tar.NewWriter(&limitedWriter{io.MultiWriter(out, sum), o.MaxBytes}), links: map[inode]string{}}
+	w := &treeWriter{tar: tar.NewWriter(&limitedWriter{io.MultiWriter(file, sum), o.MaxBytes, o.MaxBytes}), links: map[inode]string{}}
 	if err = w.writeTree(ctx, os.NewFile(uintptr(top), dir)); err == nil {
 		err = w.tar.Close()
 	}
@@ -303,12 +309,12 @@ func imageXattr(key string) bool {
 // limitedWriter bounds an archive.
 type limitedWriter struct {
 	io.Writer
-	left int64
+	left, limit int64
 }
 
 func (w *limitedWriter) Write(p []byte) (int, error) {
 	if int64(len(p)) > w.left {
-		return 0, errors.New("the archive becomes larger than allowed")
+		return 0, &inflate.TooLargeError{Max: w.limit}
 	}
 	w.left -= int64(len(p))
 	return w.Writer.Write(p)

@@ -194,7 +194,7 @@ func TestDirectoryIsBounded(t *testing.T) {
 	}
 	o := testOptions(t)
 	o.MaxBytes = 1 << 20
-	refuses(t, "dir:"+dir, o, "larger than allowed")
+	refuses(t, "dir:"+dir, o, "more than 1048576 bytes")
 	refuses(t, "dir:"+filepath.Join(dir, "sparse"), o, "not a directory")
 	deep := t.TempDir()
 	path := deep

@@ -8,6 +8,8 @@ import (
 	"unicode"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/sandbox-runtime/sandbox-runtime/images/inflate"
 )
 
 // maxMessage bounds a message: a part of it may come from a server.
@@ -52,6 +54,17 @@ type answerError struct {
 }
 
 func (e *answerError) Error() string { return e.message }
+
+// moreBytes is the way out of a refusal by Options.MaxBytes or its default. It is empty for other errors.
+func moreBytes(err error) string {
+	if errors.As(err, new(*inflate.NoRoomError)) {
+		return "; make room, or allow more with --max-bytes"
+	}
+	if errors.As(err, new(*inflate.TooLargeError)) {
+		return "; allow more with --max-bytes"
+	}
+	return ""
+}
 
 // statusOf is the status of the answer that an error is about, or 0.
 func statusOf(err error) int {

@@ -240,7 +240,7 @@ func newImage(digest string, text []byte, doc *document, want platform, maxBytes
 	image := &Image{Digest: digest, Resolved: digest, Config: text}
 	for i, d := range doc.Layers {
 		if d.Size > maxBytes {
-			return nil, fmt.Errorf("layer %s has %d bytes; at most %d are allowed", d.Digest, d.Size, maxBytes)
+			return nil, fmt.Errorf("layer %s has %d bytes, and at most %d are allowed; allow more with --max-bytes", d.Digest, d.Size, maxBytes)
 		}
 		image.Layers = append(image.Layers, Layer{DiffID: config.RootFS.DiffIDs[i], Digest: d.Digest, Size: d.Size,
 			open: func(ctx context.Context) (io.ReadCloser, error) { return open(ctx, i, d) }})

@@ -42,7 +42,8 @@ type Options struct {
 	Note func(line string)
 	// Progress is called while layers are downloaded, never twice at the same time.
 	Progress func(Progress)
-	// MaxBytes bounds each layer and each archive. The default is 64 GiB.
+	// MaxBytes bounds each layer and each archive. The default is 64 GiB, and for a copy of an archive or a directory in the
+	// cache nine tenths of the free space.
 	MaxBytes int64
 
 	patience patience
@@ -108,7 +109,7 @@ func (l Layer) Open(ctx context.Context) (io.ReadCloser, error) {
 func Open(ctx context.Context, reference string, o Options) (*Image, error) {
 	image, err := open(ctx, reference, o)
 	if err != nil {
-		return nil, readable(fmt.Errorf("open image %q: %w", reference, err))
+		return nil, readable(fmt.Errorf("open image %q: %w%s", reference, err, moreBytes(err)))
 	}
 	return image, nil
 }
@@ -122,12 +123,12 @@ func open(ctx context.Context, reference string, o Options) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.MaxBytes <= 0 {
-		o.MaxBytes = defaultMaxBytes
-	}
 	c, err := openCache(o.Cache)
 	if err != nil {
 		return nil, err
+	}
+	if o.MaxBytes <= 0 {
+		o.MaxBytes, c.sparing = defaultMaxBytes, true
 	}
 	image, err := openKind(ctx, ref, want, c, o)
 	if err != nil {

@@ -33,7 +33,11 @@ func spool(ctx context.Context, c *cache, r io.Reader, limit int64) (*os.File, e
 	if err != nil {
 		return nil, err
 	}
-	if _, err := inflate.Copy(ctx, f, r, limit); err != nil {
+	w, err := c.writer(f)
+	if err == nil {
+		_, err = inflate.Copy(ctx, w, r, limit)
+	}
+	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil

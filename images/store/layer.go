@@ -143,9 +143,16 @@ const copiedAtOnce = 1 << 20
 
 // receive writes a tar to a file, and returns the digest.
 func (s *Store) receive(tar *os.File, r io.Reader) (Digest, error) {
+	var file io.Writer = tar
+	if s.limits.Spare {
+		var err error
+		if file, err = inflate.Sparing(tar); err != nil {
+			return "", err
+		}
+	}
 	h := sha256.New()
 	// Not ReadFrom of the file, which would not pass the bytes through this process.
-	to := struct{ io.Writer }{io.MultiWriter(tar, h)}
+	to := struct{ io.Writer }{io.MultiWriter(file, h)}
 	n, err := io.CopyBuffer(to, io.LimitReader(r, s.limits.LayerBytes+1), make([]byte, copiedAtOnce))
 	if err != nil {
 		return "", explain(err)

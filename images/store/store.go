@@ -21,6 +21,7 @@ const version = "1\n"
 // Limits bound an image, and the images of each user.
 type Limits struct {
 	LayerBytes int64 // the size of the tar of a layer
+	Spare      bool  // a layer leaves a tenth of the free space of the file system
 	Index      index.Limits
 	// Of each user.
 	Images, References, Layers int

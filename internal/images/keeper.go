@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/sandbox-runtime/sandbox-runtime/images/index"
 	"github.com/sandbox-runtime/sandbox-runtime/images/inflate"
 	"github.com/sandbox-runtime/sandbox-runtime/images/store"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -42,6 +44,9 @@ type User struct {
 	// MaxBytes bounds the layers and images of the user; zero: no bound. The user can exceed the bound by
 	// the index of one image. The caller must not add twice at a time for a user with a bound.
 	MaxBytes int64
+	// LayerBytes bounds each layer of a request, uncompressed; zero: a layer of a user without MaxBytes leaves a tenth of
+	// the free space.
+	LayerBytes int64
 }
 
 // The other bounds of a user with MaxBytes. The store reads all images and layers of a user while it holds a
@@ -131,22 +136,41 @@ func (k *Keeper) AddLayer(ctx context.Context, u User, diffID string, content *o
 	if err != nil {
 		return err
 	}
-	limits := store.DefaultLimits()
-	bounded := u.MaxBytes != 0 && left < limits.LayerBytes
-	if bounded {
-		limits.LayerBytes = left
-	}
+	limits, wayOut := u.limits(left)
 	p, err := s.Within(limits).For(u.UID).Pull(ctx)
 	if err != nil {
 		return told(err)
 	}
 	defer p.Close()
 	err = told(p.AddLayer(ctx, digest, content))
-	var tooLarge *inflate.TooLargeError
-	if bounded && errors.As(err, &tooLarge) {
-		err = fmt.Errorf("%w; your images may have %v, and have %v: remove images", err, spec.Size(u.MaxBytes), spec.Size(u.MaxBytes-left))
+	if errors.As(err, new(*inflate.TooLargeError)) || errors.As(err, new(*inflate.NoRoomError)) {
+		err = fmt.Errorf("%w; %s", err, wayOut)
 	}
 	return err
+}
+
+// limits are those of an addition by a user who may still add some bytes, and the way out of a refusal.
+func (u User) limits(left int64) (limits store.Limits, wayOut string) {
+	limits = store.DefaultLimits()
+	wayOut = "no layer can have more"
+	if u.LayerBytes != 0 {
+		limits.Index.Copied = min(limits.Index.Copied, u.LayerBytes)
+		if u.LayerBytes < limits.LayerBytes {
+			limits.LayerBytes, wayOut = u.LayerBytes, "allow more with --max-bytes"
+		}
+	}
+	switch {
+	case u.MaxBytes != 0:
+		// A small archive can have large sparse files, which are copied into the index.
+		limits.Index.Copied = min(limits.Index.Copied, left)
+		if left < limits.LayerBytes {
+			limits.LayerBytes = left
+			wayOut = fmt.Sprintf("your images may have %v, and have %v: remove images", spec.Size(u.MaxBytes), spec.Size(u.MaxBytes-left))
+		}
+	case u.LayerBytes == 0:
+		limits.Spare, wayOut = true, "remove images, make room, or allow more with --max-bytes"
+	}
+	return limits, wayOut
 }
 
 // room is the number of bytes that the user may still add. It is not known for a user without a bound.
@@ -182,16 +206,16 @@ func (k *Keeper) AddImage(ctx context.Context, u User, add launch.AddImage) (spe
 	if err != nil {
 		return spec.Image{}, err
 	}
-	limits := store.DefaultLimits()
-	if u.MaxBytes != 0 { // a small archive can have large sparse files, which are copied into the index
-		limits.Index.Copied = min(limits.Index.Copied, left)
-	}
+	limits, wayOut := u.limits(left)
 	p, err := s.Within(limits).For(u.UID).Pull(ctx)
 	if err != nil {
 		return spec.Image{}, told(err)
 	}
 	defer p.Close()
 	image, err := p.AddImage(ctx, store.NewImage{Reference: add.Reference, Digest: store.Digest(add.Digest), Config: add.Config})
+	if err != nil && limits.Index.Copied < store.DefaultLimits().Index.Copied && strings.Contains(err.Error(), index.CopiedLimit) { // the child tells a text
+		return spec.Image{}, fmt.Errorf("%w; %s", told(err), wayOut)
+	}
 	if err != nil {
 		return spec.Image{}, told(err)
 	}

@@ -18,6 +18,8 @@ type ImageRequest struct {
 	Layers []string `json:"layers,omitempty"`
 	// Add is the image to add.
 	Add *AddImage `json:"add,omitempty"`
+	// MaxBytes bounds an uncompressed layer, of an add of a layer or an image; zero: the launcher's bounds.
+	MaxBytes int64 `json:"max_bytes,omitempty"`
 }
 
 // AddImage is an image whose layers the user has.
@@ -65,21 +67,21 @@ func (c *Client) PullImage(ctx context.Context, layers []string) (*ImagePull, er
 func (p *ImagePull) Close() error { return p.channel.Close() }
 
 // AddImageLayer adds a layer, from a pipe or a regular file with the layer as a tar archive, also compressed.
-// The end of ctx leaves nothing behind.
+// The end of ctx leaves nothing behind. maxBytes is ImageRequest.MaxBytes.
 //
 // Errors: ErrRefused, *ConfigError for another content.
-func (c *Client) AddImageLayer(ctx context.Context, diffID string, content *os.File) error {
-	return c.do(ctx, &Request{Op: OpImageLayer, Image: &ImageRequest{Layers: []string{diffID}}}, content)
+func (c *Client) AddImageLayer(ctx context.Context, diffID string, content *os.File, maxBytes int64) error {
+	return c.do(ctx, &Request{Op: OpImageLayer, Image: &ImageRequest{Layers: []string{diffID}, MaxBytes: maxBytes}}, content)
 }
 
-// AddImage adds an image whose layers the user has.
+// AddImage adds an image whose layers the user has. maxBytes is ImageRequest.MaxBytes.
 //
 // Errors: ErrRefused, *ConfigError.
-func (c *Client) AddImage(ctx context.Context, add AddImage) (spec.Image, error) {
+func (c *Client) AddImage(ctx context.Context, add AddImage, maxBytes int64) (spec.Image, error) {
 	if len(add.Config) > MaxImageConfig {
 		return spec.Image{}, &ConfigError{fmt.Sprintf("the image's config has %d bytes; at most %d are supported", len(add.Config), MaxImageConfig)}
 	}
-	return ask(ctx, c, &Request{Op: OpImageAdd, Image: &ImageRequest{Add: &add}}, func(a *Answer) *spec.Image { return a.Image })
+	return ask(ctx, c, &Request{Op: OpImageAdd, Image: &ImageRequest{Add: &add, MaxBytes: maxBytes}}, func(a *Answer) *spec.Image { return a.Image })
 }
 
 // Images are the images of the user, the last created first, without layers and configs.

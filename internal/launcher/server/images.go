@@ -42,6 +42,10 @@ func (c *call) images(ctx context.Context, f imageOperation) (*launch.Answer, er
 	if r == nil {
 		r = &launch.ImageRequest{}
 	}
+	if r.MaxBytes < 0 {
+		return nil, &launch.ConfigError{Reason: fmt.Sprintf("invalid bound of %d bytes for a layer: use a positive number", r.MaxBytes)}
+	}
+	u.LayerBytes = r.MaxBytes
 	return f(ctx, c, u, r)
 }
 

@@ -50,8 +50,8 @@ func TestImagesNeedARule(t *testing.T) {
 	_, digest := testhost.Layer(t, "content")
 	for name, call := range map[string]func() error{
 		"pull":    func() error { _, err := c.PullImage(ctx, []string{digest}); return err },
-		"layer":   func() error { return c.AddImageLayer(ctx, digest, file(t, nil)) },
-		"add":     func() error { _, err := c.AddImage(ctx, launch.AddImage{Config: configOf(digest)}); return err },
+		"layer":   func() error { return c.AddImageLayer(ctx, digest, file(t, nil), 0) },
+		"add":     func() error { _, err := c.AddImage(ctx, launch.AddImage{Config: configOf(digest)}, 0); return err },
 		"list":    func() error { _, err := c.Images(ctx); return err },
 		"inspect": func() error { _, err := c.Image(ctx, "x"); return err },
 		"remove":  func() error { _, err := c.RemoveImage(ctx, "x"); return err },
@@ -76,13 +76,13 @@ func TestAnImageIsAddedListedAndRemoved(t *testing.T) {
 	if err != nil || len(pull.Lacks) != 1 {
 		t.Fatalf("%+v, %v", pull, err)
 	}
-	if err := c.AddImageLayer(ctx, digest, file(t, layer)); err != nil {
+	if err := c.AddImageLayer(ctx, digest, file(t, layer), 0); err != nil {
 		t.Fatal(err)
 	}
 	if removed, err := c.PruneImages(ctx); err != nil || len(removed.DeletedLayers) != 0 {
 		t.Errorf("the pull did not hold its layer: %+v, %v", removed, err)
 	}
-	image, err := c.AddImage(ctx, launch.AddImage{Reference: "host/name:1", Digest: digest, Config: configOf(digest)})
+	image, err := c.AddImage(ctx, launch.AddImage{Reference: "host/name:1", Digest: digest, Config: configOf(digest)}, 0)
 	if err != nil || len(image.References) != 1 {
 		t.Fatalf("%+v, %v", image, err)
 	}
@@ -122,14 +122,14 @@ func TestRequestsAboutImagesThatAreNone(t *testing.T) {
 	if _, err := c.PullImage(ctx, make([]string, 1001)); !errors.As(err, &wrong) || !strings.Contains(err.Error(), "1001 layers") {
 		t.Errorf("%v", err)
 	}
-	if _, err := c.AddImage(ctx, launch.AddImage{Config: make([]byte, launch.MaxImageConfig+1)}); !errors.As(err, &wrong) {
+	if _, err := c.AddImage(ctx, launch.AddImage{Config: make([]byte, launch.MaxImageConfig+1)}, 0); !errors.As(err, &wrong) {
 		t.Errorf("%v", err)
 	}
-	if _, err := c.AddImage(ctx, launch.AddImage{Config: bytes.Repeat([]byte("x"), launch.MaxImageConfig)}); err == nil || errors.As(err, &wrong) {
+	if _, err := c.AddImage(ctx, launch.AddImage{Config: bytes.Repeat([]byte("x"), launch.MaxImageConfig)}, 0); err == nil || errors.As(err, &wrong) {
 		t.Errorf("the largest config did not reach the store: %v", err)
 	}
 	_, digest := testhost.Layer(t, "content")
-	if err := c.AddImageLayer(ctx, digest, file(t, []byte("no archive"))); err == nil {
+	if err := c.AddImageLayer(ctx, digest, file(t, []byte("no archive")), 0); err == nil {
 		t.Error("another content was added")
 	}
 }
@@ -147,12 +147,12 @@ func TestAddsOfAUserTakeTurns(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	first, second := make(chan error, 1), make(chan error, 1)
 	_, other := testhost.Layer(t, "other content")
-	go func() { first <- c.AddImageLayer(ctx, other, r) }()
+	go func() { first <- c.AddImageLayer(ctx, other, r, 0) }()
 	testhost.Eventually(t, "the first layer begins", func() bool {
 		drafts, err := filepath.Glob(filepath.Join(dir, "drafts/*"))
 		return err == nil && len(drafts) == 1
 	})
-	go func() { second <- c.AddImageLayer(t.Context(), digest, file(t, layer)) }()
+	go func() { second <- c.AddImageLayer(t.Context(), digest, file(t, layer), 0) }()
 	if all, err := c.Images(t.Context()); err != nil || len(all) != 0 {
 		t.Errorf("%v, %v", all, err)
 	}
