@@ -68,15 +68,47 @@ func TestImageImportOfADirectory(t *testing.T) {
 	}
 	h.good("verify")
 	h.bad("no such file", "import", filepath.Join(dir, "none"))
-	h.bad("not a tar archive", "import", filepath.Join(dir, "etc/word"))
+	h.bad("neither a tar archive nor", "import", filepath.Join(dir, "etc/word"))
 	damaged := filepath.Join(dir, "damaged.tar.gz")
 	writeFile(t, damaged, "\x1f\x8b damaged")
 	h.bad("import "+damaged+": ", "import", damaged)
 	h.bad("is empty", "import", dir, "--name", "")
 	h.bad("say one file", "import")
+	h.bad("say one file", "import", dir, "one", "two")
 	h.bad("invalid reference", "import", dir, "--name", "Not A Name")
 	if all := h.list(); len(all) != 2 {
 		t.Errorf("%+v", all)
+	}
+}
+
+// The second word is the name, as with docker import.
+func TestImageImportTakesANameAsDockerImportDoes(t *testing.T) {
+	h := newImageHost(t)
+	dir := imageTree(t, "a word\n")
+	id := h.good("import", dir, "own/tree:1")
+	if again := h.good("import", "--name", "own/tree:1", dir, "own/tree:1"); again != id {
+		t.Errorf("%s and %s", again, id)
+	}
+	if image := h.inspect(id); len(image.References) != 1 || image.References[0].Name != "docker.io/own/tree:1" {
+		t.Errorf("%+v", image)
+	}
+	// The name takes the place of those in an archive of docker save.
+	id = h.good("import", dockerArchive(t, []string{"app:1"}, tarOfImage(t, imageFile("word", "another\n"))), "chosen")
+	if image := h.inspect(id); len(image.References) != 1 || image.References[0].Name != "docker.io/library/chosen:latest" {
+		t.Errorf("%+v", image)
+	}
+	h.bad("two names", "import", "--name", "other", dir, "own/tree:1")
+	h.bad("invalid reference", "import", dir, "Not A Name")
+	h.bad("an import changes no settings; give them at the use", "import", "--change", "CMD x", dir)
+	h.bad("an import changes no settings", "import", "-c", "CMD x", dir)
+	h.bad("curl -fsSL", "import", "https://host.test/root.tar")
+	h.bad("image import FILE", "load")
+	for _, program := range []string{"xz", "bzip2"} {
+		archive := filepath.Join(t.TempDir(), "root.tar."+program)
+		if got := run(t, shellCommand("tar -C "+dir+" -c . | "+program+" >"+archive)); got.code != 0 {
+			t.Fatalf("%+v", got)
+		}
+		h.bad("compressed by "+program+", not by gzip or zstd; decompress it first", "import", archive)
 	}
 }
 

@@ -31,7 +31,7 @@ users of the host. A user sees and uses only the images that this user has pulle
     sandbox-runtime image ls`,
 		Action: func(_ context.Context, cmd *cli.Command) error {
 			if name := cmd.Args().First(); name != "" {
-				return fmt.Errorf("image has no command %q%s", name, commandline.DidYouMean(commandline.CommandNames(cmd), name, ""))
+				return fmt.Errorf("image has no command %q%s", name, imageCommandLike(cmd, name))
 			}
 			return errors.New("say a command: pull, import, ls, inspect, rm, prune or verify, as in: image ls")
 		},
@@ -47,6 +47,18 @@ users of the host. A user sees and uses only the images that this user has pulle
 		sub.OnUsageError = commandline.SandboxUsageError
 	}
 	return c
+}
+
+// imageCommandLike is the end of the sentence about an unknown command: ours for a command of Docker's, or the nearest name.
+func imageCommandLike(cmd *cli.Command, typed string) string {
+	ours := map[string]string{
+		"load": "image import FILE", "build": "image import DIR, for a root file system that another program has built",
+		"list": "image ls", "remove": "image rm NAME", "tag": "image import or image pull, with --name NAME",
+	}
+	if line, ok := ours[typed]; ok {
+		return "; use: " + line
+	}
+	return commandline.DidYouMean(commandline.CommandNames(cmd), typed, "")
 }
 
 // withImages does something with the images of this user.

@@ -19,18 +19,18 @@ func imageImportCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "import",
 		Usage:     "make an image of an archive, a directory or standard input",
-		ArgsUsage: "FILE|DIR|-",
+		ArgsUsage: "FILE|DIR|- [NAME]",
 		Description: `Takes an archive of docker save, an OCI layout as a directory or an archive, a tar archive of a
 root file system, also compressed with gzip or zstd, or a directory of this host as the root file
 system. The files of a directory keep their owners, so import a directory with the files of
 others as root.
 
     docker save app:1 | sandbox-runtime image import -
-    sandbox-runtime image import debian.tar.zst --name debian:mine
-    sandbox-runtime image import ./rootfs --name mine
+    sandbox-runtime image import debian.tar.zst debian:mine
+    sandbox-runtime image import ./rootfs mine
 
 The kind of a source can be named: oci:DIR[:TAG], oci-archive:FILE[:TAG], docker-archive:FILE,
-rootfs:FILE, dir:DIR. An archive with several images needs a TAG. Without --name an archive of
+rootfs:FILE, dir:DIR. An archive with several images needs a TAG. Without NAME an archive of
 docker save gives the image its names, and another image has only its id. The id is printed.`,
 		Flags:  importFlags("its names in an archive of docker save, else none"),
 		Action: imageImport,
@@ -38,8 +38,8 @@ docker save gives the image its names, and another image has only its id. The id
 }
 
 func imageImport(ctx context.Context, cmd *cli.Command) error {
-	if cmd.NArg() != 1 || cmd.Args().First() == "" {
-		return errors.New("say one file or directory, or - for standard input, as in: image import ./rootfs --name mine")
+	if err := nameOfImport(cmd); err != nil {
+		return err
 	}
 	text, stdin, err := importedFrom(cmd.Args().First())
 	if err != nil {
@@ -62,6 +62,21 @@ func imageImport(ctx context.Context, cmd *cli.Command) error {
 	return printPulled(cmd, image, image.ID)
 }
 
+// nameOfImport takes the second word for --name, as docker import does.
+func nameOfImport(cmd *cli.Command) error {
+	words := cmd.Args().Slice()
+	if len(words) == 0 || len(words) > 2 || words[0] == "" {
+		return errors.New("say one file or directory, or - for standard input, and a name, as in: image import ./rootfs mine")
+	}
+	if len(words) == 1 {
+		return nil
+	}
+	if cmd.IsSet("name") && cmd.String("name") != words[1] {
+		return fmt.Errorf("the image has the two names %s and %s; leave out one of the word and --name", words[1], cmd.String("name"))
+	}
+	return cmd.Set("name", words[1])
+}
+
 // importKinds begin a reference that names its kind.
 var importKinds = []string{"oci:", "oci-archive:", "docker-archive:", "rootfs:", "dir:"}
 
@@ -75,6 +90,9 @@ func importedFrom(name string) (text string, stdin *os.File, err error) {
 	}
 	if name == "-" {
 		return name, nil, nil
+	}
+	if strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://") {
+		return "", nil, fmt.Errorf("import: %s is an address, which is not read; use: curl -fsSL ADDRESS | sandbox-runtime image import -", name)
 	}
 	info, err := os.Stat(name)
 	if err != nil {
@@ -123,6 +141,10 @@ func kindOfArchive(f *os.File) (string, error) {
 		h, err := in.Next()
 		if errors.Is(err, io.EOF) {
 			break
+		}
+		if err != nil && n == 0 { // the reader of standard input knows more kinds
+			_, err := f.Seek(0, io.SeekStart)
+			return "", err
 		}
 		if err != nil {
 			return "", fmt.Errorf("not a tar archive, or a damaged one: %w", err)

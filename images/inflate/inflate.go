@@ -106,9 +106,21 @@ func open(in *bufio.Reader) (r io.Reader, closeReader func(), err error) {
 		return r, r.Close, nil
 	case isTar(head):
 		return in, closeReader, nil
+	case program(head) != "":
+		return nil, nil, fmt.Errorf("the layer is compressed by %s, not by gzip or zstd; decompress it first, as with: %[1]s -dc", program(head))
 	default:
 		return nil, nil, errors.New("the layer is neither a tar archive nor compressed by gzip or zstd")
 	}
+}
+
+// program is the program of a format that is recognised, but not read. It is empty for all others.
+func program(head []byte) string {
+	for _, f := range []struct{ magic, program string }{{"\xfd7zXZ\x00", "xz"}, {"BZh", "bzip2"}, {"\x5d\x00\x00", "lzma"}, {"\x04\x22\x4d\x18", "lz4"}} {
+		if bytes.HasPrefix(head, []byte(f.magic)) {
+			return f.program
+		}
+	}
+	return ""
 }
 
 // isZstd says that it is a frame of zstd, or one that its readers skip (RFC 8878, 3.1.1 and 3.1.2).

@@ -42,7 +42,14 @@ var dockerHabits = map[string]map[string]string{
 		"name":       "the name of the sandbox comes before the command, as in: exec box make test",
 		"privileged": "nothing in a sandbox has privileges",
 	},
-	"run":  {"": HintOfRun},
+	"run":   {"": HintOfRun},
+	"image": {"input": "use: image import FILE", "i": "use: image import FILE"},
+	"import": {
+		"change":  "an import changes no settings; give them at the use, as in: do --image NAME --env A=b --user 1 -- COMMAND",
+		"c":       "an import changes no settings; give them at the use, as in: do --image NAME --env A=b --user 1 -- COMMAND",
+		"message": "leave it out: images have no messages", "m": "leave it out: images have no messages",
+		"input": "the file is a word, without a flag, as in: image import FILE", "i": "the file is a word, without a flag, as in: image import FILE",
+	},
 	"down": {"f": "leave it out: down ends all processes in any case", "force": "leave it out: down ends all processes in any case"},
 }
 
