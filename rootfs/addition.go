@@ -27,8 +27,8 @@ var ErrNotAddable = errors.New("it cannot be added to a root that is mounted")
 type Shown struct {
 	root     *node
 	skeleton *os.File // the top of the skeleton, through a mount of the launcher's own
-	// hostname are the places, below the skeleton, of the files of /etc with the host name.
-	hostname map[string]string
+	// etc are the places, below the skeleton, of the files of /etc that change when a request takes the root.
+	etc map[string]string
 	// spaces has a namespace with the map of the directories of the user that asks, made ahead: to make one takes
 	// longer than the rest of an addition.
 	spaces userns.Namespaces
@@ -36,7 +36,7 @@ type Shown struct {
 
 // newShown is the root that is about to be mounted, for additions of the peer, or of this process.
 func newShown(p *plan, skeleton *os.File, i ids, peer *Peer) *Shown {
-	s := &Shown{root: p.root.places(), skeleton: skeleton, hostname: p.hostnamePlaces()}
+	s := &Shown{root: p.root.places(), skeleton: skeleton, etc: p.etcPlaces()}
 	asks := source{uid: uint32(os.Geteuid()), gid: uint32(os.Getegid()), shown: asUser}
 	if peer != nil {
 		asks.uid, asks.gid = peer.UID, peer.GIDs[0]
@@ -45,10 +45,10 @@ func newShown(p *plan, skeleton *os.File, i ids, peer *Peer) *Shown {
 	return s
 }
 
-// hostnamePlaces are the places of the files of /etc with the host name. An image can lack these files.
-func (p *plan) hostnamePlaces() map[string]string {
+// etcPlaces are the places of the files of /etc with the host name and the search domains. An image can lack these files.
+func (p *plan) etcPlaces() map[string]string {
 	places := map[string]string{}
-	for name := range hostnameFiles("any") {
+	for _, name := range imageFiles {
 		if p.imageFiles == nil {
 			places[name] = path.Join(cmp.Or(p.etc, "root/etc"), name)
 		} else if n := p.imageFiles[name]; n != nil {
@@ -91,16 +91,27 @@ func (s *Shown) Close() {
 
 // SetHostname gives the host name to the files of /etc that have it.
 func (s *Shown) SetHostname(name string) error {
-	texts := hostnameFiles(name)
-	for file, place := range s.hostname {
-		f, err := descriptor.OpenFile(int(s.skeleton.Fd()), place, descriptor.Beneath, unix.O_WRONLY|unix.O_TRUNC|unix.O_NOFOLLOW)
-		if err != nil {
-			return fmt.Errorf("/etc/%s: %w", file, err)
+	for file, text := range hostnameFiles(name) {
+		if err := s.write(file, text); err != nil {
+			return err
 		}
-		_, err = f.WriteString(texts[file])
-		if err := errors.Join(err, f.Close()); err != nil {
-			return fmt.Errorf("/etc/%s: %w", file, err)
-		}
+	}
+	return nil
+}
+
+// write replaces the text of a file of /etc, if the root has the file.
+func (s *Shown) write(file, text string) error {
+	place, ok := s.etc[file]
+	if !ok {
+		return nil
+	}
+	f, err := descriptor.OpenFile(int(s.skeleton.Fd()), place, descriptor.Beneath, unix.O_WRONLY|unix.O_TRUNC|unix.O_NOFOLLOW)
+	if err != nil {
+		return fmt.Errorf("/etc/%s: %w", file, err)
+	}
+	_, err = f.WriteString(text)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("/etc/%s: %w", file, err)
 	}
 	return nil
 }

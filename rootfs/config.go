@@ -105,6 +105,8 @@ type Config struct {
 
 	// NameServer is the address in the generated resolv.conf. Empty: there is no such file.
 	NameServer string
+	// Search and ResolverOptions are the search domains and the options of the generated resolv.conf.
+	Search, ResolverOptions []string
 	// Hostname goes into the generated hosts and hostname.
 	Hostname string
 
@@ -148,6 +150,9 @@ func (c *Config) validate() error {
 	}
 	if strings.ContainsAny(c.Hostname, " \t\n#") {
 		return fmt.Errorf("hostname %q: no space, line break or # may be in it", c.Hostname)
+	}
+	if err := c.validateResolver(); err != nil {
+		return err
 	}
 	if err := c.Peer.validate(); err != nil {
 		return err

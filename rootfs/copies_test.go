@@ -300,6 +300,17 @@ func TestNothingIsAddedBesideSharedCopies(t *testing.T) {
 		if got, err := os.ReadFile(m.Path + "/etc/hostname"); err != nil || string(got) != "a-new-name\n" {
 			t.Errorf("/etc/hostname has %q, %v", got, err)
 		}
+		added := Config{NameServer: "192.0.2.1", Search: []string{"a.example", "b.example"}, ResolverOptions: []string{"ndots:2"}}
+		if err := shown.SetResolver(added); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(m.Path + "/etc/resolv.conf"); err != nil || string(got) != "nameserver 192.0.2.1\nsearch a.example b.example\noptions ndots:2\n" {
+			t.Errorf("/etc/resolv.conf has %q, %v", got, err)
+		}
+		added.Search = []string{"a.example\nnameserver"}
+		if err := shown.SetResolver(added); err == nil {
+			t.Error("a line break is taken")
+		}
 		for target, refused := range map[string]bool{"/etc/new": shared, "/etc/new/file": shared, "/opt/new": false} {
 			added := testConfig()
 			added.Binds = []Bind{{Source: t.TempDir(), Target: target}}

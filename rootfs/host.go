@@ -123,7 +123,7 @@ func generatedEtc(cfg *Config) map[string]string {
 			"networks: files\nprotocols: files\nservices: files\n",
 	}
 	if cfg.NameServer != "" {
-		files["resolv.conf"] = "nameserver " + cfg.NameServer + "\n"
+		files[resolvName] = resolvConf(cfg)
 	}
 	maps.Copy(files, hostnameFiles(cfg.Hostname))
 	return files

@@ -42,7 +42,7 @@ func (p *plan) overlaidRoot(s *source) {
 }
 
 // imageFiles are the generated files of /etc that an image's root has.
-var imageFiles = []string{"hostname", "hosts", "resolv.conf"}
+var imageFiles = []string{"hostname", "hosts", resolvName}
 
 // placeImageFiles covers the files of the image that only the runtime can know. A place where the image has no file, or
 // a directory or a link, stays as it is.

@@ -96,6 +96,9 @@ func (m *making) dress(ctx context.Context, b *blank, p *parts) error {
 			return err
 		}
 	}
+	if err := m.setSearch(b.shown); err != nil {
+		return err
+	}
 	if err := m.attach(ctx, p); err != nil {
 		return err
 	}

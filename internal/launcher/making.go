@@ -236,6 +236,7 @@ func (m *making) rootConfig(from Sources) (rootfs.Config, error) {
 		Areas:       []rootfs.Area{{Name: "tmp", Target: "/tmp", Mode: 0o1777}, {Name: "home", Target: spec.HomePath, Mode: 0o755}},
 		MountPoints: []string{"/run"},
 	}
+	takeSearch(&r, c.Network)
 	if c.Workspace == "" {
 		r.Areas = append(r.Areas, rootfs.Area{Name: "workspace", Target: spec.WorkspacePath, Mode: 0o755})
 	}

@@ -5,7 +5,10 @@ import (
 	"os"
 	"sync"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/nameserver"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // A network returns a sandbox's network namespace. A goroutine makes the namespace while the
@@ -32,4 +35,35 @@ func (n network) close() {
 	if namespace, err := n(); err == nil {
 		namespace.Close()
 	}
+}
+
+// hostResolv is the resolv.conf(5) of the host.
+const hostResolv = "/etc/resolv.conf"
+
+// takeSearch gives a root the search domains of the host, if the sandbox has a network. A host without a readable file
+// has none. ndots is for full alone: with proxied, names with a dot come first as they are, so a rule with * and
+// --observe do not lead them to a search domain. The other options of the host are about its name servers, and
+// the sandbox has another one.
+func takeSearch(r *rootfs.Config, network spec.Network) {
+	if network == spec.NetworkNone {
+		return
+	}
+	host, err := nameserver.ReadConfig(hostResolv)
+	if err != nil {
+		return
+	}
+	r.Search = host.Search
+	if network == spec.NetworkFull && host.Ndots >= 0 {
+		r.ResolverOptions = []string{fmt.Sprintf("ndots:%d", host.Ndots)}
+	}
+}
+
+// setSearch gives a blank, which has no network, the search domains of the request.
+func (m *making) setSearch(shown *rootfs.Shown) error {
+	r := rootfs.Config{NameServer: spec.NameServer}
+	takeSearch(&r, m.request.Config.Network)
+	if len(r.Search)+len(r.ResolverOptions) == 0 {
+		return nil
+	}
+	return shown.SetResolver(r)
 }
