@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/nameserver"
 )
 
 // The bounds of the work at one time.
@@ -50,32 +52,26 @@ func (l *load) give(peer netip.Addr) {
 	}
 }
 
-// A rate bounds the events of each sandbox by a token bucket.
+// A rate bounds the events of each sandbox.
 type rate struct {
 	perSecond, burst float64
 
 	mu    sync.Mutex
-	peers map[netip.Addr]bucket // a state root has a bounded number of addresses
-}
-
-type bucket struct {
-	spent float64 // of the burst
-	at    time.Time
+	peers map[netip.Addr]*nameserver.Bucket // a state root has a bounded number of addresses
 }
 
 func newRate(perSecond, burst float64) *rate {
-	return &rate{perSecond: perSecond, burst: burst, peers: map[netip.Addr]bucket{}}
+	return &rate{perSecond: perSecond, burst: burst, peers: map[netip.Addr]*nameserver.Bucket{}}
 }
 
-// take is false for a peer whose bucket is empty.
-func (r *rate) take(peer netip.Addr, now time.Time) bool {
+// take is false for an event above the bound.
+func (r *rate) take(peer netip.Addr) bool {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	b := r.peers[peer]
-	spent := max(b.spent-now.Sub(b.at).Seconds()*r.perSecond, 0)
-	if spent+1 > r.burst {
-		return false
+	if b == nil {
+		b = nameserver.NewBucket(r.perSecond, r.burst)
+		r.peers[peer] = b
 	}
-	r.peers[peer] = bucket{spent + 1, now}
-	return true
+	r.mu.Unlock()
+	return b.Take(time.Now())
 }

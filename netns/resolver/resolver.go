@@ -72,7 +72,7 @@ func (f forwarder) accept(client netip.Addr, isStream bool, message []byte) (q q
 	if code := refusal(q.header, q.question); code != dnsmessage.RCodeSuccess {
 		return q, q.failure(code), false
 	}
-	if !f.asked.take(client, time.Now()) || !f.queries.take(client) {
+	if !f.asked.take(client) || !f.queries.take(client) {
 		return q, q.failure(dnsmessage.RCodeRefused), false
 	}
 	return q, nil, true
@@ -85,7 +85,7 @@ func (f forwarder) answer(ctx context.Context, q query) []byte {
 	var unhelpful []byte
 	for range rounds {
 		for _, server := range f.servers() {
-			if q.isStream && !f.streams.take(q.client, time.Now()) {
+			if q.isStream && !f.streams.take(q.client) {
 				return q.failure(dnsmessage.RCodeRefused)
 			}
 			answer, err := f.ask(ctx, server, q)

@@ -188,24 +188,6 @@ func TestQueriesOfAConnectionAreBounded(t *testing.T) {
 	}
 }
 
-// A bucket is full after a pause, and never fuller.
-func TestARateHasABurst(t *testing.T) {
-	r, now := newRate(200, 500), time.Now()
-	for _, step := range []struct {
-		pause time.Duration
-		want  int
-	}{{0, 500}, {0, 0}, {10 * time.Millisecond, 2}, {time.Second, 200}, {time.Hour, 500}} {
-		now = now.Add(step.pause)
-		n := 0
-		for r.take(client, now) {
-			n++
-		}
-		if n != step.want {
-			t.Errorf("after %v: %d, want %d", step.pause, n, step.want)
-		}
-	}
-}
-
 // serversWith are name servers that answer each query with one of the codes.
 func serversWith(t *testing.T, codes ...dnsmessage.RCode) func() []netip.AddrPort {
 	t.Helper()

@@ -31,6 +31,8 @@ type box struct {
 	number  uint32
 	names   *names.Table
 	bucket  eventBucket
+	// resolver finds the addresses of names outside.
+	resolver *net.Resolver
 
 	// listeners are used by the one goroutine that carries out orders. end ends the context of their connections.
 	// sockets is the number of sockets in the last order that had some.
@@ -59,7 +61,7 @@ type box struct {
 
 func newBox(g *gateway, o link.Order) (*box, error) {
 	b := &box{
-		gateway: g, number: o.Number, used: o.Used, rules: &rules.List{},
+		gateway: g, number: o.Number, resolver: newResolver(g.servers), used: o.Used, rules: &rules.List{},
 		open: map[*connection]struct{}{}, end: func() {},
 		embedder: embedder{open: map[uint64]chan link.Answer{}},
 	}

@@ -80,7 +80,7 @@ func (b *box) serveConnection(ctx context.Context, client *net.TCPConn) {
 		delete(b.open, c)
 	}()
 	proxy.Serve(ctx, client, &proxy.Sandbox{
-		Rules: c, Names: b.names, Resolver: b.gateway.resolver, IsHost: b.gateway.host.contains, Report: c.report,
+		Rules: c, Names: b.names, Resolver: b.resolver, IsHost: b.gateway.host.contains, Report: c.report,
 		Ask: c.askFunction(), Meter: c.meterFunction(), ClientBuffer: clientBuffer, ServerBuffer: serverBuffer,
 		Upstream: proxies, Hint: hint,
 	})

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/nameserver"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/worker"
 )
 
@@ -77,10 +77,10 @@ func fileChannel(f *os.File) (*launch.Channel, error) {
 
 // A gateway serves all boxes.
 type gateway struct {
-	parent   *launch.Channel
-	resolver *net.Resolver
-	shares   *shares
-	host     *hostAddresses
+	parent  *launch.Channel
+	servers *nameserver.Pool
+	shares  *shares
+	host    *hostAddresses
 	// lastQuestion is the last number of a question. A box that was suspended uses no number again.
 	lastQuestion atomic.Uint64
 
@@ -91,7 +91,7 @@ type gateway struct {
 
 func newGateway(parent *launch.Channel, shares *shares) *gateway {
 	return &gateway{
-		parent: parent, resolver: &net.Resolver{PreferGo: true}, shares: shares, host: &hostAddresses{},
+		parent: parent, servers: &nameserver.Pool{}, shares: shares, host: &hostAddresses{},
 		boxes: map[uint32]*box{},
 	}
 }

@@ -41,7 +41,7 @@ const (
 
 // The descriptors of the worker. The parent admits as many boxes as can have one connection each.
 const (
-	// FilesOfWorker are for the resolver, the process itself, and the sockets of an order that the worker
+	// FilesOfWorker are for the ports of lookups, the process itself, and the sockets of an order that the worker
 	// carries out.
 	FilesOfWorker = 256 + 2*MaxSockets
 	// FilesPerConnection are the sockets of the client and the server, and two pipes of splice(2).

@@ -1,0 +1,30 @@
+package nameserver
+
+import (
+	"sync"
+	"time"
+)
+
+// A Bucket bounds the rate of events: a token bucket, which is full at first. It is for all goroutines.
+type Bucket struct {
+	perSecond, burst float64
+
+	mu    sync.Mutex
+	spent float64 // of the burst
+	at    time.Time
+}
+
+// NewBucket is a bucket for a number of events per second, and more after a pause.
+func NewBucket(perSecond, burst float64) *Bucket { return &Bucket{perSecond: perSecond, burst: burst} }
+
+// Take is false for an event above the bound.
+func (b *Bucket) Take(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	spent := max(b.spent-now.Sub(b.at).Seconds()*b.perSecond, 0)
+	if spent+1 > b.burst {
+		return false
+	}
+	b.spent, b.at = spent+1, now
+	return true
+}
