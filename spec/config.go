@@ -276,8 +276,10 @@ func (c Config) Environ(prefixes ...string) []string {
 	return out
 }
 
-// notProxied are the sandbox's own addresses, which programs ask without the proxy. Not each program takes the range.
-const notProxied = "localhost,127.0.0.0/8,127.0.0.1,127.0.1.1,::1,198.18.0.2,fd53::2"
+// notProxied are the sandbox's own names and addresses, which programs ask without the proxy. Each program reads the
+// list by rules of its own: docs/proxied.md. Some take no range, so the usual addresses of the range stand beside it. Some
+// compare ::1, and others [::1].
+const notProxied = "localhost,.localhost,127.0.0.0/8,127.0.0.1,127.0.0.2,127.0.1.1,::1,[::1],0.0.0.0,198.18.0.2,fd53::2,[fd53::2]"
 
 // ReadConfig reads one configuration in JSON. Fields that do not exist, and
 // anything after the configuration, are errors.

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/names"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/sniff"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/upstream"
@@ -108,8 +110,9 @@ func (c *connection) judgeAimed(ctx context.Context, r *sniff.Request, isFirst b
 	switch {
 	case r.IsConnect && !isFirst:
 		return denied(rules.Verdict{Reason: "CONNECT needs a connection of its own"})
-	case name == "localhost" || strings.HasSuffix(name, ".localhost"):
-		return denied(rules.Verdict{Reason: fmt.Sprintf("%s is the sandbox itself; connect to it without the proxy (see NO_PROXY)", name)})
+	case c.event.isInside():
+		host := cmp.Or(name, c.event.Address.Addr().String())
+		return denied(rules.Verdict{Reason: fmt.Sprintf("%s is the sandbox itself; connect to it without the proxy: add %s to NO_PROXY and no_proxy", host, host)})
 	case r.IsConnect:
 		return nil // tunnel judges
 	case name == "":
@@ -124,6 +127,12 @@ func (c *connection) judgeAimed(ctx context.Context, r *sniff.Request, isFirst b
 		return nil
 	}
 	return c.judge(ctx, r, isFirst)
+}
+
+// isInside says that the destination is the sandbox itself. The proxy is outside, and cannot connect to it.
+func (e *Event) isInside() bool {
+	a := e.Address.Addr()
+	return e.Name == "localhost" || strings.HasSuffix(e.Name, ".localhost") || a.IsLoopback() || a.IsUnspecified() || names.Reserved(a)
 }
 
 // tunnel serves CONNECT (RFC 9110, section 9.3.6). The client's bytes after it are judged like those of a

@@ -59,7 +59,7 @@ func TestProgramsAskTheProxy(t *testing.T) {
 		{"https://pypi.org/e", "hello pypi.org"},
 		{"http://evil.org/f", "sandbox-runtime: evil.org:80 is not allowed; add --allow evil.org\n"},
 		{"http://other.example:81/g", "sandbox-runtime: other.example:81 is not allowed; add --allow other.example:81\n"},
-		{"http://localhost/h", "sandbox-runtime: localhost is the sandbox itself; connect to it without the proxy (see NO_PROXY)\n"},
+		{"http://localhost/h", "sandbox-runtime: localhost is the sandbox itself; connect to it without the proxy: add localhost to NO_PROXY and no_proxy\n"},
 	} {
 		answer, err := client.Post(x.url, "text/plain", io.MultiReader(strings.NewReader("body")))
 		if err != nil {
@@ -162,6 +162,10 @@ func TestHostileRequestsToTheProxy(t *testing.T) {
 		get("8.8.8.8"):                 {403, "--allow 8.8.8.8:80"},
 		connect("9.9.9.9:9"):           {403, "9.9.9.9:9 is not allowed"},
 		connect("127.0.0.1:9"):         {403, "the sandbox itself"},
+		connect("127.9.9.9:9"):         {403, "127.9.9.9 is the sandbox itself; connect to it without the proxy: add 127.9.9.9 to NO_PROXY"},
+		connect("0.0.0.0:9"):           {403, "0.0.0.0 is the sandbox itself; connect to it without the proxy: add 0.0.0.0 to NO_PROXY"},
+		get("[::1]:9"):                 {403, "::1 is the sandbox itself; connect to it without the proxy: add ::1 to NO_PROXY"},
+		get("198.18.0.2:9"):            {403, "198.18.0.2 is the sandbox itself; connect to it without the proxy: add 198.18.0.2 to NO_PROXY"},
 		connect("198.18.0.1:9"):        {403, "the sandbox itself"},
 		connect("[fd53::1]:3128"):      {403, "the sandbox itself"},
 		connect("[::ffff:10.0.0.1]:7"): {403, "connect to 10.0.0.1:7"},
