@@ -128,7 +128,7 @@ func openFile(ctx context.Context, f *os.File, ref Reference, want platform, c *
 		return nil, errors.Join(err, f.Close())
 	}
 	if ref.Kind == LayoutArchive {
-		return layoutImage(a, ref.Tag, want, o.MaxBytes)
+		return layoutImage(ctx, a, ref.Tag, want, o.MaxBytes)
 	}
 	return dockerImage(ctx, a, want, o.MaxBytes)
 }
@@ -143,7 +143,7 @@ func openDetected(ctx context.Context, f *os.File, want platform, o Options) (*I
 	case a.has("manifest.json") && !a.partial:
 		return dockerImage(ctx, a, want, o.MaxBytes)
 	case a.has("oci-layout") && a.has("index.json") && !a.partial:
-		return layoutImage(a, "", want, o.MaxBytes)
+		return layoutImage(ctx, a, "", want, o.MaxBytes)
 	}
 	return rootImage(ctx, f, want, o.MaxBytes)
 }
@@ -185,7 +185,10 @@ func readDocker(ctx context.Context, a *archive, want platform, maxBytes int64) 
 	if err != nil {
 		return nil, fmt.Errorf("read config: %w", err)
 	}
-	parsed, err := parseConfig(config, want, len(images[0].Layers))
+	parsed, err := parseConfig(config, len(images[0].Layers))
+	if err == nil {
+		err = parsed.check(want)
+	}
 	if err != nil {
 		return nil, err
 	}

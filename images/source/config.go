@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,8 +31,8 @@ func (d *diffIDs) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]string)(d))
 }
 
-// parseConfig checks that a config fits the platform and the number of layers.
-func parseConfig(text []byte, want platform, layers int) (*config, error) {
+// parseConfig checks that a config fits the number of layers.
+func parseConfig(text []byte, layers int) (*config, error) {
 	var c config
 	if err := json.Unmarshal(text, &c); err != nil {
 		return nil, fmt.Errorf("parse config: %w", err)
@@ -47,17 +48,27 @@ func parseConfig(text []byte, want platform, layers int) (*config, error) {
 	}
 	for _, id := range c.RootFS.DiffIDs {
 		if !validDigest(id) {
-			return nil, fmt.Errorf("unsupported DiffID %q; sha256 is supported", id)
+			return nil, fmt.Errorf("unsupported DiffID %q; sha256 is supported", line(id, 100))
 		}
 	}
-	// Some tools leave the platform out, and many the variant.
-	if c.Variant == "" {
-		want.Variant = ""
-	}
-	if (c.OS != "" || c.Architecture != "") && !c.serves(want) {
-		return nil, fmt.Errorf("the image is for %s, not for %s", c.platform, want)
-	}
 	return &c, nil
+}
+
+// check says whether an image can be used where a platform is wanted. Some tools leave the platform out, and many the
+// variant.
+func (c *config) check(want platform) error {
+	have := platform{cmp.Or(c.OS, want.OS), cmp.Or(c.Architecture, want.Architecture), c.Variant}.usual()
+	if have.Variant == "" && have.Architecture == want.Architecture {
+		have.Variant = want.Variant
+	}
+	if _, ok := have.rank(want); ok {
+		return nil
+	}
+	name, way := line(have.String(), 60), ""
+	if have.OS == "linux" {
+		way = "; choose it with --platform " + name
+	}
+	return fmt.Errorf("the image is for %s, not for %s%s", name, want, way)
 }
 
 // emptyConfig is the config of a root file system without one.

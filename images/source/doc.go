@@ -21,7 +21,9 @@
 // Images and registries are hostile. The package has these rules:
 //   - The digest of the manifest is fixed once. All other objects are asked for by digest. A layer's reader
 //     fails at its end if size or digest are wrong.
-//   - Media types, digest algorithms and compressions come from a list of the supported ones.
+//   - The fields of a document tell whether it is a manifest or an index, and no media type may contradict them. Digest
+//     algorithms, compressions and types of configs and layers come from lists of the supported ones.
+//   - At most 4 indexes and 64 documents lead to a manifest.
 //   - Plain HTTP is for loopback addresses and for the hosts in Options.PlainHTTP.
 //   - Credentials go to the host that they are for. A token server also gets them if it belongs to the same
 //     site over TLS, or is in Options.TokenHosts. A redirect never carries credentials to another host.

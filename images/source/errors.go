@@ -3,6 +3,7 @@ package source
 import (
 	"crypto/x509"
 	"errors"
+	"io/fs"
 	"net/http"
 	"strings"
 	"unicode"
@@ -64,6 +65,11 @@ func moreBytes(err error) string {
 		return "; allow more with --max-bytes"
 	}
 	return ""
+}
+
+// isMissing says that a place lacks an object.
+func isMissing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || statusOf(err) == http.StatusNotFound
 }
 
 // statusOf is the status of the answer that an error is about, or 0.

@@ -13,20 +13,17 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// maxIndexes bounds the indexes between index.json and the manifest.
-const maxIndexes = 3
-
-func openLayout(dir, tag string, want platform, maxBytes int64) (*Image, error) {
+func openLayout(ctx context.Context, dir, tag string, want platform, maxBytes int64) (*Image, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
-	return layoutImage(tree{root}, tag, want, maxBytes)
+	return layoutImage(ctx, tree{root}, tag, want, maxBytes)
 }
 
 // layoutImage is an image of a layout (image-spec v1.1, image-layout.md). It takes over the objects.
-func layoutImage(from objects, tag string, want platform, maxBytes int64) (*Image, error) {
-	image, err := readLayout(from, tag, want, maxBytes)
+func layoutImage(ctx context.Context, from objects, tag string, want platform, maxBytes int64) (*Image, error) {
+	image, err := readLayout(ctx, from, tag, want, maxBytes)
 	if err != nil {
 		return nil, errors.Join(err, from.close())
 	}
@@ -34,7 +31,7 @@ func layoutImage(from objects, tag string, want platform, maxBytes int64) (*Imag
 	return image, nil
 }
 
-func readLayout(from objects, tag string, want platform, maxBytes int64) (*Image, error) {
+func readLayout(ctx context.Context, from objects, tag string, want platform, maxBytes int64) (*Image, error) {
 	if err := checkLayoutVersion(from); err != nil {
 		return nil, err
 	}
@@ -46,24 +43,23 @@ func readLayout(from objects, tag string, want platform, maxBytes int64) (*Image
 	if err != nil {
 		return nil, fmt.Errorf("index.json: %w", err)
 	}
-	entry, err := tagged(index.Manifests, tag, want)
+	entries, err := tagged(index.Manifests, tag)
 	if err != nil {
 		return nil, err
 	}
-	resolved := entry.Digest
-	for range maxIndexes {
-		doc, err := layoutDocument(from, entry)
-		if err != nil {
-			return nil, fmt.Errorf("manifest %s: %w", entry.Digest, err)
-		}
-		if !doc.isIndex() {
-			return layoutManifest(from, entry.Digest, resolved, doc, want, maxBytes)
-		}
-		if entry, err = chooseOrOnly(doc.Manifests, want); err != nil {
-			return nil, err
-		}
+	c := &chooser{from: blobs{from}, want: want}
+	f, err := c.among(ctx, entries)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("more than %d indexes lead to the manifest", maxIndexes)
+	image, err := newImage(f, maxBytes, func(ctx context.Context, _ int, d descriptor) (io.ReadCloser, error) {
+		return checked(ctx, from, blobName(d.Digest), d.Digest, d.Size)
+	})
+	if err != nil {
+		return nil, err
+	}
+	image.Resolved = f.entry
+	return image, nil
 }
 
 func checkLayoutVersion(from objects) error {
@@ -83,58 +79,48 @@ func checkLayoutVersion(from objects) error {
 	return nil
 }
 
-// layoutDocument reads a manifest or an index.
-func layoutDocument(from objects, d descriptor) (*document, error) {
-	content, err := checked(context.Background(), from, blobName(d.Digest), d.Digest, d.Size)
+// blobs are the documents of a layout.
+type blobs struct{ objects }
+
+func (b blobs) document(ctx context.Context, d descriptor) ([]byte, types.MediaType, error) {
+	text, err := b.config(ctx, d)
+	return text, d.MediaType, err
+}
+
+func (b blobs) config(ctx context.Context, d descriptor) ([]byte, error) {
+	content, err := checked(ctx, b, blobName(d.Digest), d.Digest, d.Size)
 	if err != nil {
 		return nil, err
 	}
 	text, err := io.ReadAll(content)
-	if err = errors.Join(err, content.Close()); err != nil {
-		return nil, err
-	}
-	return parseDocument(text, d.MediaType)
+	return text, errors.Join(err, content.Close())
 }
 
-func layoutManifest(from objects, digest, resolved string, doc *document, want platform, maxBytes int64) (*Image, error) {
-	content, err := checked(context.Background(), from, blobName(doc.Config.Digest), doc.Config.Digest, doc.Config.Size)
-	if err != nil {
-		return nil, fmt.Errorf("read config: %w", err)
-	}
-	config, err := io.ReadAll(content)
-	if err = errors.Join(err, content.Close()); err != nil {
-		return nil, fmt.Errorf("read config: %w", err)
-	}
-	image, err := newImage(digest, config, doc, want, maxBytes, func(ctx context.Context, _ int, d descriptor) (io.ReadCloser, error) {
-		return checked(ctx, from, blobName(d.Digest), d.Digest, d.Size)
-	})
-	if err != nil {
-		return nil, err
-	}
-	image.Resolved = resolved
-	return image, nil
-}
-
-// tagged returns the entry of index.json with the tag. Without a tag there must be one choice.
-func tagged(all []descriptor, tag string, want platform) (descriptor, error) {
+// tagged returns the entries of index.json with the tag. Without a tag there must be one image, or one for each platform.
+func tagged(all []descriptor, tag string) ([]descriptor, error) {
 	var found []descriptor
 	var tags []string
+	unnamed := 0
 	for _, d := range all {
 		if tag == "" || d.Annotations.RefName == tag {
 			found = append(found, d)
+			if d.Platform == nil && d.isImage() {
+				unnamed++
+			}
 		}
 		if t := d.Annotations.RefName; t != "" && !slices.Contains(tags, t) {
 			tags = append(tags, t)
 		}
 	}
-	if len(found) == 0 && len(all) == 0 {
-		return descriptor{}, errors.New("the layout has no image")
+	switch {
+	case len(all) == 0:
+		return nil, errors.New("the layout has no image")
+	case len(found) == 0:
+		return nil, fmt.Errorf("no image with the tag %q; the tags are %s", tag, line(strings.Join(tags, ", "), 200))
+	case tag == "" && len(tags) > 1:
+		return nil, fmt.Errorf("several images; add one of the tags %s", line(strings.Join(tags, ", "), 200))
+	case tag == "" && unnamed > 1:
+		return nil, errors.New("several images without tags; save one image")
 	}
-	if len(found) == 0 {
-		return descriptor{}, fmt.Errorf("no image with the tag %q; the tags are %s", tag, strings.Join(tags, ", "))
-	}
-	if tag == "" && len(tags) > 1 {
-		return descriptor{}, fmt.Errorf("several images; add one of the tags %s", strings.Join(tags, ", "))
-	}
-	return chooseOrOnly(found, want)
+	return found, nil
 }

@@ -7,34 +7,25 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"mime"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// dockerZstdLayer is a media type that buildkit writes, and go-containerregistry lacks.
-const dockerZstdLayer types.MediaType = "application/vnd.docker.image.rootfs.diff.tar.zstd"
-
-// The supported media types.
-var (
-	manifestTypes = []types.MediaType{types.OCIManifestSchema1, types.DockerManifestSchema2}
-	indexTypes    = []types.MediaType{types.OCIImageIndex, types.DockerManifestList}
-	configTypes   = []types.MediaType{types.OCIConfigJSON, types.DockerConfigJSON}
-	layerTypes    = []types.MediaType{types.OCILayer, types.OCILayerZStd, types.OCIUncompressedLayer, types.DockerLayer, dockerZstdLayer, types.DockerUncompressedLayer}
-)
-
 // descriptor has the fields of a descriptor that are used. A field that is not here costs no memory.
 type descriptor struct {
-	MediaType   types.MediaType `json:"mediaType"`
-	Digest      string          `json:"digest"`
-	Size        int64           `json:"size"`
-	Platform    *platform       `json:"platform,omitempty"`
-	Annotations annotations     `json:"annotations,omitzero"`
+	MediaType    types.MediaType `json:"mediaType"`
+	ArtifactType types.MediaType `json:"artifactType,omitempty"`
+	Digest       string          `json:"digest"`
+	Size         int64           `json:"size"`
+	Platform     *platform       `json:"platform,omitempty"`
+	Annotations  annotations     `json:"annotations,omitzero"`
 }
 
 type annotations struct {
 	RefName string `json:"org.opencontainers.image.ref.name,omitempty"`
+	// ReferenceType is "attestation-manifest" if the manifest is about another one.
+	ReferenceType string `json:"vnd.docker.reference.type,omitempty"`
 }
 
 // descriptors are at most maxLayers.
@@ -68,14 +59,20 @@ func (d *descriptors) UnmarshalJSON(text []byte) error {
 type document struct {
 	SchemaVersion int             `json:"schemaVersion"`
 	MediaType     types.MediaType `json:"mediaType,omitempty"`
+	ArtifactType  types.MediaType `json:"artifactType,omitempty"`
 	Config        *descriptor     `json:"config,omitempty"`
 	Layers        descriptors     `json:"layers,omitempty"`
 	Manifests     descriptors     `json:"manifests,omitempty"`
 }
 
-// parseDocument parses a manifest or an index. Of a document of two kinds two programs can have two opinions
-// (CVE-2021-41190), so it is refused.
-func parseDocument(text []byte, declared types.MediaType) (*document, error) {
+// errSchema1 is of manifests that have the layers of an image, and no config.
+var errSchema1 = errors.New("unsupported manifest of schema version 1, as Docker wrote before 2016; " +
+	"convert the image, as skopeo copy --format v2s2 does, or pull another tag")
+
+// parseDocument parses a manifest or an index. Its fields tell which of both it is. Media types that are declared for it,
+// as by a server or an index, must not say the contrary: of a document of two kinds two programs can have two opinions
+// (CVE-2021-41190).
+func parseDocument(text []byte, declared ...types.MediaType) (*document, error) {
 	if len(text) > maxManifest {
 		return nil, fmt.Errorf("the manifest is larger than %d bytes", maxManifest)
 	}
@@ -83,75 +80,80 @@ func parseDocument(text []byte, declared types.MediaType) (*document, error) {
 	if err := json.Unmarshal(text, &d); err != nil {
 		return nil, fmt.Errorf("parse manifest: %w", err)
 	}
-	if d.SchemaVersion != 2 {
+	switch {
+	case d.SchemaVersion == 1:
+		return nil, errSchema1
+	case d.SchemaVersion != 2 && d.SchemaVersion != 0: // some tools leave the version out
 		return nil, fmt.Errorf("unsupported manifest of schema version %d; version 2 is supported", d.SchemaVersion)
 	}
-	if d.MediaType != "" && declared != "" && d.MediaType != declared {
-		return nil, fmt.Errorf("the manifest has the media type %q, and is declared as %q", d.MediaType, declared)
-	}
-	if declared == "" {
-		declared = d.MediaType
-	}
-	if declared == "" { // OCI documents need not have the field
-		declared = types.OCIManifestSchema1
-		if d.Manifests != nil {
-			declared = types.OCIImageIndex
-		}
-	}
-	d.MediaType = declared
-	if err := supported("manifest", declared, manifestTypes, indexTypes); err != nil {
+	is, err := d.kind(declared)
+	if err != nil {
 		return nil, err
 	}
-	isManifest := d.Config != nil || d.Layers != nil
-	if isManifest && d.Manifests != nil || d.isIndex() == isManifest {
-		return nil, fmt.Errorf("the content of the manifest does not fit its media type %q", declared)
+	for _, t := range append(declared, d.MediaType) {
+		if k := kindOf(t); (k == manifestKind || k == indexKind) && k != is {
+			return nil, fmt.Errorf("the content of the manifest does not fit the media type %q", line(string(t), 100))
+		}
+	}
+	if kindOf(d.MediaType) == otherKind {
+		return nil, &notImageError{"manifest", d.MediaType}
+	}
+	if is == indexKind {
+		if d.Manifests == nil {
+			d.Manifests = descriptors{}
+		}
+		return &d, nil // an entry is checked when it is used
 	}
 	return &d, d.check()
 }
 
-func (d *document) isIndex() bool { return d.MediaType.IsIndex() }
-
-func (d *document) check() error {
-	if d.isIndex() {
-		for _, m := range d.Manifests {
-			if err := m.check(maxManifest); err != nil {
-				return fmt.Errorf("manifest %q: %w", m.Digest, err)
-			}
-		}
-		return nil
+// kind is the kind of document by its fields. An index can be empty.
+func (d *document) kind(declared []types.MediaType) (kind, error) {
+	isManifest := d.Config != nil || d.Layers != nil
+	switch {
+	case isManifest && d.Manifests != nil:
+		return "", errors.New("the content of the manifest is that of an index, too")
+	case isManifest:
+		return manifestKind, nil
+	case d.Manifests != nil:
+		return indexKind, nil
 	}
+	for _, t := range append(declared, d.MediaType) {
+		switch kindOf(t) {
+		case indexKind:
+			return indexKind, nil
+		case otherKind:
+			return "", &notImageError{"manifest", t}
+		}
+	}
+	return "", errors.New("neither a manifest of an image nor an index")
+}
+
+func (d *document) isIndex() bool { return d.Manifests != nil }
+
+// check checks a manifest.
+func (d *document) check() error {
 	if d.Config == nil {
 		return errors.New("the manifest has no config")
 	}
-	if err := supported("config", d.Config.MediaType, configTypes); err != nil {
+	if err := checkConfigType(d.Config.MediaType); err != nil {
 		return err
 	}
+	if kindOf(d.Config.MediaType) == anyKind && d.ArtifactType != "" {
+		return &notImageError{"artifact", d.ArtifactType}
+	}
 	if err := d.Config.check(maxConfig); err != nil {
-		return fmt.Errorf("config %q: %w", d.Config.Digest, err)
+		return fmt.Errorf("config %q: %w", line(d.Config.Digest, 100), err)
 	}
 	for _, l := range d.Layers {
-		if err := supported("layer", l.MediaType, layerTypes); err != nil {
+		if err := checkLayerType(l.MediaType); err != nil {
 			return err
 		}
 		if err := l.check(0); err != nil {
-			return fmt.Errorf("layer %q: %w", l.Digest, err)
+			return fmt.Errorf("layer %q: %w", line(l.Digest, 100), err)
 		}
 	}
 	return nil
-}
-
-// supported returns an error that names the supported types.
-func supported(object string, have types.MediaType, lists ...[]types.MediaType) error {
-	var names []string
-	for _, list := range lists {
-		for _, t := range list {
-			if t == have {
-				return nil
-			}
-			names = append(names, string(t))
-		}
-	}
-	return fmt.Errorf("unsupported media type %q of the %s; supported are %s", line(string(have), 100), object, strings.Join(names, ", "))
 }
 
 // check checks digest and size. The limit 0 means no limit.
@@ -163,15 +165,6 @@ func (d descriptor) check(limit int64) error {
 		return fmt.Errorf("invalid size %d; at most %d bytes are allowed", d.Size, limit)
 	}
 	return nil
-}
-
-// mediaType is the media type of a Content-Type header.
-func mediaType(header string) types.MediaType {
-	t, _, err := mime.ParseMediaType(header)
-	if err != nil {
-		return types.MediaType(header)
-	}
-	return types.MediaType(t)
 }
 
 const digestPrefix = "sha256:"

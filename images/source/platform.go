@@ -1,10 +1,15 @@
 package source
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sys/cpu"
 )
 
 // platform is a platform as descriptors and configs name it.
@@ -37,61 +42,88 @@ func parsePlatform(text string) (platform, error) {
 	if len(parts) == 3 {
 		p.Variant = parts[2]
 	}
-	return p, nil
+	return p.usual(), nil
+}
+
+// architectures have other names in some images.
+var architectures = map[string]platform{
+	"x86_64": {Architecture: "amd64"}, "x86-64": {Architecture: "amd64"}, "i386": {Architecture: "386"}, "i486": {Architecture: "386"},
+	"i586": {Architecture: "386"}, "i686": {Architecture: "386"}, "x86": {Architecture: "386"}, "aarch64": {Architecture: "arm64"},
+	"armhf": {Architecture: "arm", Variant: "v7"}, "armel": {Architecture: "arm", Variant: "v6"},
+}
+
+// usual is the platform with its usual name.
+func (p platform) usual() platform {
+	p.OS, p.Architecture, p.Variant = strings.ToLower(p.OS), strings.ToLower(p.Architecture), strings.ToLower(p.Variant)
+	if other, ok := architectures[p.Architecture]; ok {
+		p.Architecture, p.Variant = other.Architecture, cmp.Or(p.Variant, other.Variant)
+	}
+	if p.Variant != "" && strings.Trim(p.Variant, "0123456789.") == "" {
+		p.Variant = "v" + p.Variant // 8 of arm64, as some builders write
+	}
+	return p
+}
+
+// isUnknown says that nothing runs on the platform. Attestations have unknown/unknown.
+func (p platform) isUnknown() bool { return p.OS == "unknown" || p.Architecture == "unknown" }
+
+// rank says whether an image for p can be used where want is asked for. The image with the lowest rank is the best. The
+// order is that of containerd: the highest variant that the processor has, then lower ones. Images of an older
+// architecture, as 386 for amd64, are not taken, unlike there: the seccomp profiles refuse their programs.
+func (p platform) rank(want platform) (rank int, ok bool) {
+	p, want = p.usual(), want.usual()
+	if p.OS != want.OS || p.Architecture != want.Architecture {
+		return 0, false
+	}
+	wanted, knownWanted := want.wanted().level()
+	have, known := p.level()
+	switch {
+	case p.Variant == want.Variant && p.Variant != "":
+		return 0, true
+	case knownWanted && known:
+		return wanted - have, have <= wanted
+	}
+	return 1, p.Variant == "" || want.Variant == ""
+}
+
+// wanted is the platform with the variant of this processor, if the platform has none and is that of this host.
+func (p platform) wanted() platform {
+	if p.Variant == "" && p.Architecture == "amd64" && runtime.GOARCH == "amd64" {
+		p.Variant = "v" + strconv.Itoa(amd64Level())
+	}
+	return p
 }
 
 // usualVariant is the variant of an image without a named variant, by architecture.
-var usualVariant = map[string]string{"arm": "v7", "arm64": "v8"}
+var usualVariant = map[string]string{"amd64": "v1", "arm": "v7", "arm64": "v8"}
 
-// serves says whether an image for p can be used where want is asked for.
-func (p platform) serves(want platform) bool {
-	if p.OS != want.OS || p.Architecture != want.Architecture {
-		return false
+// level is a number for vMAJOR[.MINOR] of an architecture whose variants include the lower ones.
+func (p platform) level() (level int, ok bool) {
+	usual, ok := usualVariant[p.Architecture]
+	if !ok {
+		return 0, false
 	}
-	return want.Variant == "" || p.variant() == want.variant()
+	digits, ok := strings.CutPrefix(cmp.Or(p.Variant, usual), "v")
+	major, minor, _ := strings.Cut(digits, ".")
+	m, err := strconv.ParseUint(major, 10, 8)
+	n, err2 := strconv.ParseUint(cmp.Or(minor, "0"), 10, 8)
+	return int(m)*(math.MaxUint8+1) + int(n), ok && err == nil && err2 == nil
 }
 
-func (p platform) variant() string {
-	if p.Variant == "" {
-		return usualVariant[p.Architecture]
+// amd64Level is the level of the processor: psABI for x86-64, "Micro-Architecture Levels". Processors with AVX2, BMI2 and
+// FMA have the other features of level 3, too.
+func amd64Level() int {
+	x := &cpu.X86
+	v2 := x.HasSSE3 && x.HasSSSE3 && x.HasSSE41 && x.HasSSE42 && x.HasPOPCNT && x.HasCX16
+	v3 := v2 && x.HasAVX && x.HasAVX2 && x.HasBMI1 && x.HasBMI2 && x.HasFMA
+	v4 := v3 && x.HasAVX512F && x.HasAVX512BW && x.HasAVX512CD && x.HasAVX512DQ && x.HasAVX512VL
+	switch {
+	case v4:
+		return 4
+	case v3:
+		return 3
+	case v2:
+		return 2
 	}
-	return p.Variant
-}
-
-// choose returns the manifest for the platform. Without a wanted variant the usual one is preferred.
-func choose(manifests []descriptor, want platform) (descriptor, error) {
-	var first *descriptor
-	var exist []string
-	for i, d := range manifests {
-		if d.Platform == nil {
-			continue
-		}
-		if d.Platform.serves(want) {
-			if d.Platform.variant() == want.variant() {
-				return d, nil
-			}
-			if first == nil {
-				first = &manifests[i]
-			}
-		}
-		// Attestations have the platform unknown/unknown.
-		if name := d.Platform.String(); d.Platform.OS != "unknown" && !slices.Contains(exist, name) {
-			exist = append(exist, name)
-		}
-	}
-	if first != nil {
-		return *first, nil
-	}
-	if len(exist) == 0 {
-		return descriptor{}, fmt.Errorf("no image for %s, nor for any other platform", want)
-	}
-	return descriptor{}, fmt.Errorf("no image for %s; the platforms are %s", want, strings.Join(exist, ", "))
-}
-
-// chooseOrOnly returns the only manifest even if its descriptor has no platform: its config has one.
-func chooseOrOnly(manifests []descriptor, want platform) (descriptor, error) {
-	if len(manifests) == 1 && manifests[0].Platform == nil {
-		return manifests[0], nil
-	}
-	return choose(manifests, want)
+	return 1
 }

@@ -79,63 +79,50 @@ func (r *remote) image(ctx context.Context, ref Reference, want platform) (*Imag
 	if err != nil {
 		return nil, fmt.Errorf("read manifest: %w%s", err, wayOut(err, ref.Host))
 	}
-	resolved := digest
+	c := &chooser{from: r, want: want}
+	var f *found
 	if doc.isIndex() {
-		chosen, err := chooseOrOnly(doc.Manifests, want)
-		if err != nil {
-			return nil, err
-		}
-		digest = chosen.Digest
-		if doc, err = r.manifest(ctx, digest, chosen.MediaType); err != nil {
-			return nil, fmt.Errorf("read manifest: %w", err)
-		}
-		if doc.isIndex() {
-			return nil, errors.New("unsupported index in an index")
-		}
+		f, err = c.among(ctx, doc.Manifests)
+	} else {
+		f, err = c.only(ctx, digest, doc)
 	}
-	config, err := r.config(ctx, *doc.Config)
-	if err != nil {
-		return nil, fmt.Errorf("read config: %w", err)
-	}
-	image, err := newImage(digest, config, doc, want, r.options.MaxBytes, r.open)
 	if err != nil {
 		return nil, err
 	}
-	image.Resolved = resolved
+	image, err := newImage(f, r.options.MaxBytes, r.open)
+	if err != nil {
+		return nil, err
+	}
+	image.Resolved = digest
 	return image, nil
 }
 
 // resolve fixes the digest of a tag or digest, and returns the document.
 func (r *remote) resolve(ctx context.Context, id string) (string, *document, error) {
-	if validDigest(id) {
-		doc, err := r.manifest(ctx, id, "")
-		return id, doc, err
-	}
-	var digest string
+	digest := id
 	var text []byte
-	var declared types.MediaType
-	err := r.each(ctx, func(e *endpoint) (err error) {
-		// The question for the digest alone is free at registries that count pulls.
-		if digest, err = e.head(ctx, id); err != nil {
+	var said types.MediaType
+	var err error
+	if !validDigest(id) {
+		err = r.each(ctx, func(e *endpoint) (err error) {
+			// The question for the digest alone is free at registries that count pulls.
+			if digest, err = e.head(ctx, id); err != nil {
+				return err
+			}
+			if digest == "" {
+				text, said, err = e.manifest(ctx, id)
+			}
 			return err
-		}
-		if digest == "" {
-			text, declared, err = e.manifest(ctx, id)
-		}
-		return err
-	})
+		})
+	}
+	if err == nil && digest != "" {
+		text, said, err = r.document(ctx, descriptor{Digest: digest})
+	}
 	if err != nil {
 		return "", nil, err
 	}
-	if digest != "" {
-		doc, err := r.manifest(ctx, digest, "")
-		return digest, doc, err
-	}
-	doc, err := parseDocument(text, declared)
-	if err != nil {
-		return "", nil, err
-	}
-	return digestOf(text), doc, nil
+	doc, err := parseDocument(text, said)
+	return digestOf(text), doc, err
 }
 
 // each calls f for one endpoint after the other, until one succeeds.
@@ -156,35 +143,27 @@ func (r *remote) each(ctx context.Context, f func(e *endpoint) error) error {
 	return errors.Join(failed...)
 }
 
-// manifest returns the document of a digest, from the cache or a registry.
-func (r *remote) manifest(ctx context.Context, digest string, declared types.MediaType) (*document, error) {
-	lock, err := r.cache.lock(ctx, digest)
+// document returns the document of a digest, from the cache or a registry.
+func (r *remote) document(ctx context.Context, d descriptor) (text []byte, said types.MediaType, err error) {
+	lock, err := r.cache.lock(ctx, d.Digest)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer lock.Close()
-	text, err := r.cache.read(digest, maxManifest)
-	if err == nil {
-		return parseDocument(text, declared)
-	}
+	text, err = r.cache.read(d.Digest, maxManifest)
 	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+		return text, "", err
 	}
-	var doc *document
-	err = r.each(ctx, func(e *endpoint) error {
-		text, said, err := e.manifest(ctx, digest)
-		if err != nil {
+	err = r.each(ctx, func(e *endpoint) (err error) {
+		if text, said, err = e.manifest(ctx, d.Digest); err != nil {
 			return err
 		}
-		if declared != "" && said != declared {
-			return fmt.Errorf("the server sends the media type %q, and the index says %q", line(string(said), 100), declared)
+		if _, err := parseDocument(text, said, d.MediaType); err != nil {
+			return err // another mirror may say something else
 		}
-		if doc, err = parseDocument(text, said); err != nil {
-			return err
-		}
-		return r.cache.write(digest, text)
+		return r.cache.write(d.Digest, text)
 	})
-	return doc, err
+	return text, said, err
 }
 
 // config returns the config, from the cache or a registry.
@@ -231,19 +210,24 @@ func (r *remote) open(ctx context.Context, index int, d descriptor) (io.ReadClos
 }
 
 // newImage is the image of a manifest.
-func newImage(digest string, text []byte, doc *document, want platform, maxBytes int64,
-	open func(ctx context.Context, index int, d descriptor) (io.ReadCloser, error)) (*Image, error) {
-	config, err := parseConfig(text, want, len(doc.Layers))
+func newImage(f *found, maxBytes int64, open func(ctx context.Context, index int, d descriptor) (io.ReadCloser, error)) (*Image, error) {
+	config, err := parseConfig(f.config, len(f.doc.Layers))
 	if err != nil {
 		return nil, err
 	}
-	image := &Image{Digest: digest, Resolved: digest, Config: text}
-	for i, d := range doc.Layers {
+	image := &Image{Digest: f.digest, Resolved: f.digest, Config: f.config}
+	for i, d := range f.doc.Layers {
 		if d.Size > maxBytes {
 			return nil, fmt.Errorf("layer %s has %d bytes, and at most %d are allowed; allow more with --max-bytes", d.Digest, d.Size, maxBytes)
 		}
 		image.Layers = append(image.Layers, Layer{DiffID: config.RootFS.DiffIDs[i], Digest: d.Digest, Size: d.Size,
-			open: func(ctx context.Context) (io.ReadCloser, error) { return open(ctx, i, d) }})
+			open: func(ctx context.Context) (io.ReadCloser, error) {
+				content, err := open(ctx, i, d)
+				if isForeign(d.MediaType) && isMissing(err) {
+					err = fmt.Errorf("%w; the layer is marked as not for distribution: only registries with a copy have it, and its urls are not used", err)
+				}
+				return content, err
+			}})
 	}
 	return image, nil
 }

@@ -389,22 +389,6 @@ func TestDeadMirrorIsAskedOnce(t *testing.T) {
 	}
 }
 
-// An index that some tools write has one manifest without a platform. The config of the image has the platform.
-func TestOnlyManifestOfAnIndexNeedsNoPlatform(t *testing.T) {
-	f := newFakeRegistry(t)
-	layer := noise(t, 1, 10)
-	index := document{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []descriptor{f.putImage(t, "", "amd64", layer)}}
-	f.putManifest(t, index, types.OCIImageIndex, "tag")
-	o := testOptions(t)
-	mustRead(t, f.ref(), o, layer)
-	o.Platform = "linux/arm64"
-	refuses(t, f.ref(), o, "amd64")
-	o.Platform = ""
-	index.Manifests = append(index.Manifests, f.putImage(t, "", "amd64", noise(t, 2, 10)))
-	f.putManifest(t, index, types.OCIImageIndex, "tag")
-	refuses(t, f.ref(), o, "no image for")
-}
-
 func TestProgressTellsEachLayer(t *testing.T) {
 	f := newFakeRegistry(t)
 	layers := [][]byte{noise(t, 1, 500_000), noise(t, 2, 300_000)}

@@ -150,7 +150,7 @@ func openKind(ctx context.Context, ref Reference, want platform, c *cache, o Opt
 	case Registry:
 		return openRegistry(ctx, ref, want, c, o)
 	case Layout:
-		return openLayout(ref.Path, ref.Tag, want, o.MaxBytes)
+		return openLayout(ctx, ref.Path, ref.Tag, want, o.MaxBytes)
 	case Directory:
 		return openDirectory(ctx, ref.Path, want, c, o)
 	case Stdin:
