@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v3"
+
+	imagesource "github.com/sandbox-runtime/sandbox-runtime/images/source"
 )
 
 func imageImportCommand() *cli.Command {
@@ -134,6 +136,7 @@ func kindOfArchive(f *os.File) (string, error) {
 	}
 	const (
 		manifest, layout, index = "manifest.json", "oci-layout", "index.json"
+		old                     = "old"
 		most                    = 100_000 // entries of an archive of an image
 	)
 	has := map[string]bool{}
@@ -149,8 +152,11 @@ func kindOfArchive(f *os.File) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("not a tar archive, or a damaged one: %w", err)
 		}
-		if name := path.Clean(h.Name); name == manifest || name == layout || name == index {
+		switch name := path.Clean(h.Name); {
+		case name == manifest || name == layout || name == index:
 			has[name] = true
+		case imagesource.IsOldArchive(name):
+			has[old] = true
 		}
 	}
 	switch {
@@ -158,6 +164,8 @@ func kindOfArchive(f *os.File) (string, error) {
 		return "docker-archive:", nil
 	case has[layout] && has[index]:
 		return "oci-archive:", nil
+	case has[old]:
+		return "docker-archive:", nil // which refuses it with the reason
 	}
 	return "rootfs:", nil
 }

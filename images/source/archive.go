@@ -144,8 +144,28 @@ func openDetected(ctx context.Context, f *os.File, want platform, o Options) (*I
 		return dockerImage(ctx, a, want, o.MaxBytes)
 	case a.has("oci-layout") && a.has("index.json") && !a.partial:
 		return layoutImage(ctx, a, "", want, o.MaxBytes)
+	case a.isOld() && !a.partial:
+		return nil, errors.Join(errOldArchive, a.close())
 	}
 	return rootImage(ctx, f, want, o.MaxBytes)
+}
+
+var errOldArchive = errors.New("the archive has no manifest.json, as those of Docker before 1.10; load it into Docker 1.10 to 28, and save it again")
+
+// IsOldArchive says that a name is that of a layer in an archive of docker save before 1.10: the id of the layer as a
+// directory.
+func IsOldArchive(name string) bool {
+	id, ok := strings.CutSuffix(name, "/layer.tar")
+	return ok && validDigest(digestPrefix+id)
+}
+
+func (a *archive) isOld() bool {
+	for name := range a.members {
+		if IsOldArchive(name) {
+			return true
+		}
+	}
+	return false
 }
 
 // dockerManifest is one image of manifest.json of docker save.
@@ -168,6 +188,9 @@ func dockerImage(ctx context.Context, a *archive, want platform, maxBytes int64)
 func readDocker(ctx context.Context, a *archive, want platform, maxBytes int64) (*Image, error) {
 	text, err := read(a, "manifest.json", maxManifest)
 	if err != nil {
+		if a.isOld() {
+			err = errOldArchive
+		}
 		return nil, fmt.Errorf("not an archive of docker save: %w", err)
 	}
 	var images []dockerManifest
