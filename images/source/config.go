@@ -37,7 +37,7 @@ func parseConfig(text []byte, layers int) (*config, error) {
 	if err := json.Unmarshal(text, &c); err != nil {
 		return nil, fmt.Errorf("parse config: %w", err)
 	}
-	if c.RootFS.Type != "layers" {
+	if c.RootFS.Type != "layers" && c.RootFS.Type != "" { // Docker reads no type
 		return nil, fmt.Errorf("unsupported root file system type %q of the config; \"layers\" is supported", c.RootFS.Type)
 	}
 	if len(c.RootFS.DiffIDs) != layers {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -34,13 +33,10 @@ func (s *Store) parseConfig(raw []byte) (c config, layers []Digest, err error) {
 	if err := json.Unmarshal(raw, &c); err != nil {
 		return c, nil, fmt.Errorf("the config is not valid: %w", err)
 	}
-	if c.RootFS.Type != "layers" {
+	if c.RootFS.Type != "layers" && c.RootFS.Type != "" { // Docker reads no type
 		return c, nil, fmt.Errorf("the config has a root file system of type %q; only layers are supported", clip(c.RootFS.Type))
 	}
-	switch n := len(c.RootFS.DiffIDs); {
-	case n == 0:
-		return c, nil, errors.New("the image has no layers")
-	case n > s.limits.Index.Layers:
+	if n := len(c.RootFS.DiffIDs); n > s.limits.Index.Layers {
 		return c, nil, fmt.Errorf("the image has %d layers; %d are supported", n, s.limits.Index.Layers)
 	}
 	for _, text := range c.RootFS.DiffIDs {

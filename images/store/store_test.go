@@ -207,7 +207,6 @@ func TestAnImageNeedsItsLayers(t *testing.T) {
 	}
 	for want, config := range map[string][]byte{
 		"layer " + string(first.id) + " is missing": configOf("", base, first),
-		"the image has no layers":                   configOf(""),
 		"the config is not valid":                   []byte("{"),
 		"root file system of type \"x\"":            []byte(`{"rootfs":{"type":"x"}}`),
 		"invalid digest":                            []byte(`{"rootfs":{"type":"layers","diff_ids":["../../x"]}}`),

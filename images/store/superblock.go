@@ -79,6 +79,10 @@ func checkIndex(index *os.File, layers []*os.File) error {
 
 // fault is the first unsupported part, or empty.
 func (s superblock) fault(size int64, layers int) string {
+	features := uint32(chunkedFiles | deviceTable)
+	if layers == 0 {
+		features = 0
+	}
 	checks := []struct {
 		holds bool
 		fault string
@@ -86,7 +90,7 @@ func (s superblock) fault(size int64, layers int) string {
 		{s.Magic == superMagic, fmt.Sprintf("the magic number is %#x", s.Magic)},
 		{s.BlockBits == blockBits, fmt.Sprintf("blocks of 2^%d bytes", s.BlockBits)},
 		{s.Compatible == 0 && s.Checksum == 0, fmt.Sprintf("compatible features %#x", s.Compatible)},
-		{s.Incompatible == chunkedFiles|deviceTable, fmt.Sprintf("features %#x", s.Incompatible)},
+		{s.Incompatible == features, fmt.Sprintf("features %#x", s.Incompatible)},
 		{int(s.ExtraDevices) == layers, fmt.Sprintf("%d devices for %d layers", s.ExtraDevices, layers)},
 		{s.ExtraSlots == 0 && s.DirBlockBits == 0, "slots or blocks of directories"},
 		{s.Compressions == 0, "compressed content"},
