@@ -32,7 +32,8 @@ func (e *TooLargeError) Error() string {
 
 // Copy writes the archive in src to dst and returns its size. It reads src to the end. If the archive is
 // larger than limit, Copy writes so many bytes, and returns a [*TooLargeError]. Members of gzip and
-// frames of zstd can follow each other; anything else behind them is an error, and so is a truncated one.
+// frames of zstd can follow each other, and zeros those of gzip, as for gzip(1). Anything else behind them is an
+// error, and so is a truncated one.
 //
 // Copy looks at ctx between two blocks. It cannot interrupt a Read of src or a Write to dst.
 func Copy(ctx context.Context, dst io.Writer, src io.Reader, limit int64) (n int64, err error) {
@@ -96,7 +97,7 @@ func open(in *bufio.Reader) (r io.Reader, closeReader func(), err error) {
 		if err != nil {
 			return nil, nil, explain(err)
 		}
-		return r, closeReader, nil // its Close does no more than repeat the last error
+		return &members{in: in, member: r}, closeReader, nil // its Close does no more than repeat the last error
 	case isZstd(head):
 		r, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 			zstd.WithDecoderMaxWindow(MaxWindow))
