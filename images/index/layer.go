@@ -36,6 +36,7 @@ type archive struct {
 	*tar.Reader
 	src    *io.SectionReader
 	device uint16
+	linked map[string]*inode // targets of hard links that are in no tree
 }
 
 func (b *builder) addLayer(n int, f *os.File) error {
@@ -88,6 +89,9 @@ func (a *archive) add(h *tar.Header) error {
 	name := path.Clean("/" + h.Name)
 	if len(name) > maxPath {
 		return errPathTooLong
+	}
+	if isAUFS(name) {
+		return a.addAUFS(name, h)
 	}
 	dir, base := path.Split(name)
 	if strings.Contains(dir, "/"+whiteout) {
@@ -148,7 +152,7 @@ func (a *archive) whiteOut(dir, base string) error {
 // inode makes an inode of an entry. A hard link has the inode of its target.
 func (a *archive) inode(h *tar.Header) (*inode, error) {
 	if h.Typeflag == tar.TypeLink {
-		return a.linked(h.Linkname)
+		return a.target(h.Linkname)
 	}
 	i := &inode{mode: uint16(h.Mode & 0o7777)}
 	if err := a.setMetadata(i, h); err != nil {
@@ -178,9 +182,13 @@ func (a *archive) inode(h *tar.Header) (*inode, error) {
 	return i, nil
 }
 
-// linked is the inode that a hard link names. As for link(2), the last name is not followed.
-func (a *archive) linked(target string) (*inode, error) {
-	dir, base := path.Split(path.Clean("/" + target))
+// target is the inode that a hard link names. As for link(2), the last name is not followed.
+func (a *archive) target(target string) (*inode, error) {
+	name := path.Clean("/" + target)
+	if i, ok := a.linked[name]; ok {
+		return i, nil
+	}
+	dir, base := path.Split(name)
 	at, err := a.walk(dir, false)
 	if err != nil {
 		return nil, fmt.Errorf("hard link to %s: %w", show(target), err)
