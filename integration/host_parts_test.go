@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"bufio"
 	"fmt"
 	"net"
 	"os"
@@ -44,6 +45,23 @@ func (n farNetwork) tell(t *testing.T) {
 			}
 			client, _, _ := net.SplitHostPort(c.RemoteAddr().String())
 			fmt.Fprintln(c, n.name, client)
+			c.Close()
+		}
+	}()
+}
+
+// count starts a server at port 81, which tells the number of bytes that it gets before a line "end".
+func (n farNetwork) count(t *testing.T) {
+	t.Helper()
+	l := netnstest.Listen(t, n.namespace, ":81")
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			line, _ := bufio.NewReader(c).ReadString('\n')
+			fmt.Fprintln(c, len(line))
 			c.Close()
 		}
 	}()

@@ -40,6 +40,7 @@ func (w *networkWorld) startVPN(t *testing.T, mark int) *vpn {
 	setUp(t, v.namespace, "tun0", vpnOffice+"/24", vpnOffice6+"/64")
 	netnstest.Shell(t, v.namespace, "ip link set lo up && ip address add "+vpnBeyond+"/32 dev lo && ip address add "+vpnBeyond6+"/128 dev lo")
 	v.tell(t)
+	v.count(t)
 	return v
 }
 

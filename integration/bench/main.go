@@ -31,6 +31,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/gateway"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/resolver"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
 )
 
 // privateVariable marks the process that already has its mount namespace.
@@ -54,6 +55,7 @@ func (o options) root(dir, name string) string {
 }
 
 func main() {
+	router.TakeOver()
 	resolver.TakeOver()
 	egress.TakeOver()
 	gateway.TakeOver()

@@ -20,10 +20,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/resolver"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 func TestMain(m *testing.M) {
+	router.TakeOver()
 	resolver.TakeOver()
 	os.Exit(m.Run())
 }

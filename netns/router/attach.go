@@ -111,15 +111,7 @@ func (o *opened) grant(m Member) error {
 		return err
 	}
 	for _, fam := range families {
-		set := f.named(hostSet(fam))
-		f.conn.FlushSet(set)
-		var elements []nftables.SetElement
-		for _, address := range own {
-			if familyOf(address).bits == fam.bits {
-				elements = append(elements, nftables.SetElement{Key: address.AsSlice()})
-			}
-		}
-		f.add(set, elements)
+		f.writeHostSet(fam, own)
 	}
 	for _, fam := range a.families() {
 		address := a.at(fam, firstSandbox+m.Number)

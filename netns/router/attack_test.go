@@ -517,10 +517,11 @@ func TestRedirectionsOfTheHostAreNoWay(t *testing.T) {
 	netnstest.Shell(t, a.host, "ip link add c0 type veth peer name eth0 netns /proc/self/fd/4 && ip link set c0 master bridge up", container)
 	netnstest.Shell(t, container, "ip link set eth0 up && ip address add 172.17.0.2/16 dev eth0 && ip route add default via 172.17.0.1")
 	serve(t, container, "0.0.0.0:80")
-	netnstest.Shell(t, a.host, `echo 1 > /proc/sys/net/ipv4/conf/bridge/forwarding; echo 1 > /proc/sys/net/ipv4/conf/wan/forwarding
+	netnstest.Shell(t, a.host, `echo 1 > /proc/sys/net/ipv4/ip_forward
 		nft 'add table ip other; add chain ip other away { type nat hook prerouting priority dstnat; }
 		add rule ip other away tcp dport 8080 dnat to 172.17.0.2:80; add rule ip other away udp dport 8080 dnat to 172.17.0.2:80'`)
 	netnstest.Shell(t, a.internet, "ip route add "+lateIPv4+"/32 via "+hostIPv4)
+	reaches(t, a.internet, hostIPv4+":8080", internetIPv4) // the follower sees that the host is a router now
 	for _, address := range []string{hostIPv4, lateIPv4} {
 		wantAnswer(t, a.internet, address+":8080", internetIPv4)
 		wantRefusal(t, a.two, address+":8080")

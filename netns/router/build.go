@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
@@ -74,7 +73,7 @@ func (o *opened) build() error {
 	}
 	name := r.hostLink()
 	var err error
-	if o.state.MTU, err = smallestMTU(o.host); err != nil {
+	if o.state.MTU, err = linkMTU(o.host); err != nil {
 		return err
 	}
 	if err := connect(o.host, name, o.namespace, uplink, o.state.MTU); err != nil {
@@ -167,28 +166,4 @@ func joinRouter(outer, inner end, a ranges, f family) error {
 		return err
 	}
 	return outer.reaches(a.of(f), router)
-}
-
-// smallestMTU is the smallest MTU of the devices with default routes, in bytes. Without a default
-// route it is that of an Ethernet.
-func smallestMTU(host *netlink.Handle) (int, error) {
-	const ethernet = 1500
-	needed, err := uplinks(host)
-	if err != nil {
-		return 0, err
-	}
-	smallest := 0
-	for _, s := range needed {
-		link, err := host.LinkByName(s.device)
-		if err != nil {
-			return 0, err
-		}
-		if m := link.Attrs().MTU; smallest == 0 || m < smallest {
-			smallest = m
-		}
-	}
-	if smallest == 0 {
-		return ethernet, nil
-	}
-	return smallest, nil
 }

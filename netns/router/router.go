@@ -329,6 +329,9 @@ func (r Router) openAsIs() (_ *opened, err error) {
 	if err == nil {
 		err = o.repairResolver()
 	}
+	if err == nil {
+		err = o.repairFollower()
+	}
 	return o, err
 }
 
@@ -362,7 +365,7 @@ func (r Router) remove() error {
 		return err
 	}
 	defer host.Close()
-	if err := r.endResolver(); err != nil { // its sockets keep the namespace
+	if err := errors.Join(r.endResolver(), r.endFollower()); err != nil { // their files keep the namespace
 		return err
 	}
 	if err := r.removeFromHost(host); err != nil {

@@ -19,10 +19,12 @@ const linkPrefix = "sr-"
 // A state is the part of the router that no other kernel object tells. The kernel keeps the
 // state as the alias of the host's device: it goes with the device, and no firewall touches it.
 type state struct {
-	Range   netip.Prefix `json:"range"`
-	Local   netip.Prefix `json:"local,omitzero"`
-	MTU     int          `json:"mtu"`
-	Enabled []string     `json:"enabled,omitempty"` // FAMILY/DEVICE: settings that the routers switched on
+	Range netip.Prefix `json:"range"`
+	Local netip.Prefix `json:"local,omitzero"`
+	MTU   int          `json:"mtu"`
+	// Enabled and Switched are the settings that the routers switched on: see [state.note].
+	Enabled  []string   `json:"enabled,omitempty"`
+	Switched []switched `json:"switched,omitempty"`
 }
 
 func (s state) addresses() ranges { return ranges{s.Range, s.Local} }
@@ -45,13 +47,15 @@ func (s *state) readFrom(a *netlink.LinkAttrs) error {
 // maxAlias is the kernel's bound of an alias (IFALIASZ), without the zero byte.
 const maxAlias = 255
 
+func (s *state) fitsAlias() bool {
+	text, err := json.Marshal(s)
+	return err == nil && len(text) <= maxAlias
+}
+
 func (s *state) write(host *netlink.Handle, link netlink.Link) error {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return err
-	}
-	if len(text) > maxAlias {
-		return fmt.Errorf("the host has too many devices with default routes: %v", s.Enabled)
 	}
 	if err := host.LinkSetAlias(link, string(text)); err != nil {
 		return fmt.Errorf("note the state of %s: %w", link.Attrs().Name, err)
@@ -97,9 +101,12 @@ func (o *opened) repairHost() error {
 	return o.enableForwarding(link)
 }
 
-// repairTable writes the host's table if something has removed it.
+// repairTable writes the host's table if something has removed it, or if an older version has made it.
 func (o *opened) repairTable(name string) error {
 	f, isThere, err := o.router.openHostTable()
+	if err == nil && isThere {
+		isThere, err = f.hasGuard()
+	}
 	if err != nil || isThere {
 		return err
 	}
@@ -121,55 +128,6 @@ func (r Router) openHostTable() (f *firewall, isThere bool, err error) {
 	}
 	isThere = slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == f.table.Name })
 	return f, isThere, nil
-}
-
-// enableForwarding lets packets pass between the router's device and the uplinks. The state
-// names the settings that were off before, also those that another router has switched on.
-func (o *opened) enableForwarding(link netlink.Link) error {
-	name := link.Attrs().Name
-	for _, f := range o.state.addresses().families() {
-		if err := (setting{f.name, name}).enable(); err != nil {
-			return err
-		}
-	}
-	needed, err := uplinks(o.host)
-	if err != nil {
-		return err
-	}
-	routers, err := others(o.host, name)
-	if err != nil {
-		return err
-	}
-	before := len(o.state.Enabled)
-	for _, s := range needed {
-		key := s.family + "/" + s.device
-		if slices.Contains(o.state.Enabled, key) {
-			continue
-		}
-		isOff, err := s.isOff()
-		if err != nil {
-			return err
-		}
-		if isOff || slices.ContainsFunc(routers, func(r state) bool { return slices.Contains(r.Enabled, key) }) {
-			o.state.Enabled = append(o.state.Enabled, key)
-			if all, err := (setting{s.family, "all"}).isOff(); err != nil {
-				return err
-			} else if !all {
-				o.state.Enabled = append(o.state.Enabled, exceptOf+s.family)
-			}
-		}
-	}
-	if len(o.state.Enabled) != before {
-		if err := o.state.write(o.host, link); err != nil {
-			return err
-		}
-	}
-	for _, s := range needed {
-		if err := s.enable(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // removeFromHost removes all of the router from the host. Each of its steps can be repeated.
@@ -218,31 +176,4 @@ func deleteLink(host *netlink.Handle, link netlink.Link) error {
 func isNoDevice(err error) bool {
 	var notFound netlink.LinkNotFoundError
 	return errors.As(err, &notFound)
-}
-
-// exceptOf and a family are in state.Enabled if a device was off although all devices were on: an administrator wants the
-// exception back.
-const exceptOf = "except/"
-
-// restore switches the settings of the router off, except those that another router needs.
-func restore(host *netlink.Handle, name string, s state) error {
-	routers, err := others(host, name)
-	if err != nil {
-		return err
-	}
-	for _, key := range s.Enabled {
-		if slices.ContainsFunc(routers, func(r state) bool { return slices.Contains(r.Enabled, key) }) {
-			continue
-		}
-		family, device, _ := strings.Cut(key, "/")
-		if key == exceptOf+device {
-			continue
-		}
-		if all, e := (setting{family, "all"}).isOff(); e != nil || !all && !slices.Contains(s.Enabled, exceptOf+family) {
-			err = errors.Join(err, e)
-			continue // another program has switched all devices on since, and needs this one, too
-		}
-		err = errors.Join(err, setting{family, device}.disable())
-	}
-	return err
 }

@@ -290,6 +290,7 @@ func ipv4Of(t *testing.T, sandbox *os.File) string {
 const victimVariable = "ROUTER_TEST_VICTIM"
 
 func TestMain(m *testing.M) {
+	TakeOver()
 	resolver.TakeOver()
 	publisher.TakeOver()
 	if dir := os.Getenv(victimVariable); dir != "" {

@@ -1,0 +1,219 @@
+package router
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/worker"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
+)
+
+// addCard gives the host another device, with a network behind it that knows the way to the internet by the host.
+func (w *world) addCard(t *testing.T, name, prefix string) *os.File {
+	t.Helper()
+	far := netnstest.New(t)
+	netnstest.Shell(t, w.host, "ip link add "+name+" type veth peer name far && ip link set far netns /proc/self/fd/4 && ip link set "+name+" up && ip address add "+prefix+"1/24 dev "+name, far)
+	netnstest.Shell(t, far, "ip link set lo up; ip link set far up; ip address add "+prefix+"9/24 dev far; ip route add default via "+prefix+"1")
+	return far
+}
+
+// reaches waits until the sandbox reaches the address.
+func reaches(t *testing.T, sandbox *os.File, address, want string) {
+	t.Helper()
+	testhost.Eventually(t, address+" answers", func() bool {
+		got, err := exchangeWithin(sandbox, "tcp", address, time.Second)
+		return err == nil && got == want
+	})
+}
+
+// A running sandbox reaches networks that come later, and new addresses of the host stay closed.
+func TestARunningSandboxFollowsTheHost(t *testing.T) {
+	w := newWorld(t)
+	before := hostState(t, w)
+	serve(t, w.host, "0.0.0.0:81")
+	one := w.attach(t, Member{Link: "s-one", Number: 1})
+	for range 2 { // a device that comes again
+		far := w.addCard(t, "late", "9.7.7.")
+		serve(t, far, "0.0.0.0:80")
+		reaches(t, one, "9.7.7.9:80", "9.7.7.1")
+		testhost.Eventually(t, "the new address of the host is known", func() bool {
+			return strings.Contains(netnstest.Shell(t, w.routerNamespace(t), "nft list set inet sandbox-runtime host4"), "9.7.7.1")
+		})
+		wantRefusal(t, one, "9.7.7.1:81")
+		netnstest.Shell(t, w.host, "ip link del late")
+	}
+	w.detach(t, nil, "s-one")
+	if after := hostState(t, w); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+func (w *world) routerNamespace(t *testing.T) *os.File {
+	t.Helper()
+	f, err := os.Open(w.router.pin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// The host does not become a router between its networks, unless another program wants that.
+func TestTheHostRoutesForSandboxesOnly(t *testing.T) {
+	w := newWorld(t)
+	serve(t, w.internet, "0.0.0.0:80")
+	serve(t, w.internet, "[::]:81")
+	near := w.addCard(t, "near", "9.7.7.")
+	netnstest.Shell(t, w.host, "ip address add 2600:7::1/64 dev near nodad; ip address add fe80::7/64 dev wan nodad") // forwarding of IPv6 needs a link-local address
+	netnstest.Shell(t, near, "ip address add 2600:7::9/64 dev far nodad; ip route add default via 2600:7::1")
+	netnstest.Shell(t, w.internet, "ip route add 9.7.7.0/24 via "+hostIPv4+"; ip route add 2600:7::/64 via "+hostIPv6)
+	w.attach(t, Member{Link: "s-one", Number: 1})
+	closed := func(address string) {
+		t.Helper()
+		if got, err := exchangeWithin(near, "tcp", address, 3*time.Second); err == nil {
+			t.Errorf("%s answers another network by the host: %s", address, got)
+		}
+	}
+	closed(internetIPv4 + ":80")
+	closed("[" + internetIPv6 + "]:81")
+	netnstest.Shell(t, w.host, "echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding")
+	reaches(t, near, internetIPv4+":80", "9.7.7.9")
+	reaches(t, near, "["+internetIPv6+"]:81", "2600:7::9")
+}
+
+// A setting that an administrator has switched off although all others are on is an exception, which stays guarded.
+func TestExceptionsStayGuarded(t *testing.T) {
+	w := newWorld(t)
+	serve(t, w.internet, "0.0.0.0:80")
+	near := w.addCard(t, "near", "9.7.7.")
+	netnstest.Shell(t, w.internet, "ip route add 9.7.7.0/24 via "+hostIPv4)
+	netnstest.Shell(t, w.host, "echo 1 >/proc/sys/net/ipv4/ip_forward; echo 0 >/proc/sys/net/ipv4/conf/near/forwarding")
+	serve(t, near, "0.0.0.0:80")
+	one := w.attach(t, Member{Link: "s-one", Number: 1})
+	reaches(t, one, "9.7.7.9:80", "9.7.7.1")
+	if got, err := exchangeWithin(near, "tcp", internetIPv4+":80", 3*time.Second); err == nil {
+		t.Errorf("the exception forwards: %s", got)
+	}
+	w.detach(t, nil, "s-one")
+	if got := netnstest.Shell(t, w.host, "cat /proc/sys/net/ipv4/conf/near/forwarding /proc/sys/net/ipv4/conf/wan/forwarding"); got != "0\n1" {
+		t.Errorf("forwarding: %s", got)
+	}
+}
+
+// A host with more devices than the state has room for keeps the others as they are.
+func TestDevicesBeyondTheRoomOfTheStateStayOff(t *testing.T) {
+	w := newWorld(t)
+	netnstest.Shell(t, w.host, "for i in $(seq 60); do ip link add d$i type veth peer name e$i; ip link set d$i up; ip link set e$i up; done")
+	before := hostState(t, w)
+	serve(t, w.internet, "0.0.0.0:80")
+	one := w.attach(t, Member{Link: "s-one", Number: 1})
+	wantAnswer(t, one, internetIPv4+":80", hostIPv4)
+	w.detach(t, nil, "s-one")
+	if after := hostState(t, w); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+// A killed follower opens nothing, and comes back with the next sandbox.
+func TestAKilledFollowerComesBack(t *testing.T) {
+	w := newWorld(t)
+	one := w.attach(t, Member{Link: "s-one", Number: 1})
+	follower, err := readProcess(w.router.followerFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := follower.End(patience); err != nil {
+		t.Fatal(err)
+	}
+	far := w.addCard(t, "late", "9.7.7.")
+	serve(t, far, "0.0.0.0:80")
+	w.attach(t, Member{Link: "s-two", Number: 2})
+	reaches(t, one, "9.7.7.9:80", "9.7.7.1")
+	if next, err := readProcess(w.router.followerFile()); err != nil || next == follower || !next.Lives() {
+		t.Errorf("the follower: %v, %v", next, err)
+	}
+}
+
+// The follower ends with the router, also if a killed process has removed it only in part.
+func TestTheFollowerEndsWithTheRouter(t *testing.T) {
+	w := newWorld(t)
+	w.attach(t, Member{Link: "s-one", Number: 1})
+	follower, err := readProcess(w.router.followerFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	netnstest.Shell(t, w.host, "ip link del "+w.router.hostLink())
+	testhost.Eventually(t, "the follower has ended", func() bool { return !follower.Lives() })
+}
+
+// Two threads of the follower have CAP_NET_ADMIN, and none has another privilege.
+func TestTheFollowerHasOneCapabilityInTwoThreads(t *testing.T) {
+	w := newWorld(t)
+	w.attach(t, Member{Link: "s-one", Number: 1})
+	id, err := readProcess(w.router.followerFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fault := ""
+	testhost.Eventually(t, "the follower has dropped its privileges", func() bool {
+		fault = followerFault(t, id)
+		return fault == ""
+	})
+	if fault != "" {
+		t.Error(fault)
+	}
+}
+
+func followerFault(t *testing.T, id process.ID) string {
+	t.Helper()
+	const none, netAdmin = "0000000000000000", "0000000000001000"
+	capable := 0
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", id.Pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatal("no threads", err)
+	}
+	for _, thread := range threads {
+		text, err := os.ReadFile(thread)
+		if err != nil {
+			continue // it has ended
+		}
+		status := string(text)
+		ids := strings.Repeat(fmt.Sprintf("\t%d", worker.ID), 4)
+		for _, line := range []string{"Uid:" + ids, "Gid:" + ids, "NoNewPrivs:\t1", "Seccomp:\t2"} {
+			if !strings.Contains(status, line+"\n") {
+				return fmt.Sprintf("no %q in %s", line, status)
+			}
+		}
+		switch {
+		case strings.Contains(status, "CapPrm:\t"+netAdmin+"\nCapEff:\t"+netAdmin+"\n"):
+			capable++
+		case !strings.Contains(status, "CapPrm:\t"+none+"\n"):
+			return status
+		}
+	}
+	if capable != 2 {
+		return fmt.Sprintf("%d threads have CAP_NET_ADMIN", capable)
+	}
+	return ""
+}
+
+// The state is that of earlier versions, whose routers share the settings.
+func TestTheStateOfAnEarlierVersionIsUnderstood(t *testing.T) {
+	w := newWorld(t)
+	old := state{Enabled: []string{"ipv4/wan", "except/ipv4"}}
+	wan := device{index: 7, name: "wan", isUp: true, isUplink: true}
+	if !old.has(wan, ipv4) || old.has(wan, ipv6) || !old.isException(wan, ipv4) {
+		t.Errorf("%+v", old)
+	}
+	w.attach(t, Member{Link: "s-one", Number: 1})
+	alias := netnstest.Shell(t, w.host, "ip -o link show "+w.router.hostLink())
+	if !strings.Contains(alias, `"ipv4/wan"`) {
+		t.Errorf("an earlier version does not see the uplink: %s", alias)
+	}
+}

@@ -1,0 +1,275 @@
+package router
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// A setting is a file of /proc/sys/net/ipv4 or ipv6 that lets packets of a device pass the host. The kernel
+// asks for the setting of the device through which a packet comes in.
+type setting struct{ family, device string }
+
+func (s setting) key() string { return s.family + "/" + s.device }
+
+func (s setting) path() string {
+	name := "forwarding"
+	if s.family == "ipv6" {
+		name = "force_forwarding" // "forwarding" makes a host ignore router advertisements
+	}
+	return filepath.Join("/proc/sys/net", s.family, "conf", s.device, name)
+}
+
+// isOff is false for a setting that the kernel does not have: before Linux 6.17 no single device
+// forwards IPv6.
+func (s setting) isOff() (bool, error) { return readsZero(s.path()) }
+
+func readsZero(path string) (bool, error) {
+	value, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && bytes.HasPrefix(value, []byte("0")), err
+}
+
+// enable does nothing for a device that is gone.
+func (s setting) enable() error {
+	isOff, err := s.isOff()
+	if err != nil || !isOff {
+		return err
+	}
+	return s.write("1")
+}
+
+func (s setting) disable() error { return s.write("0") }
+
+func (s setting) write(value string) error {
+	err := os.WriteFile(s.path(), []byte(value), 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// forwardsAll says that the host forwards packets of all devices, whatever their settings are. IPv4 has no such
+// setting: "all" only sets each device.
+func forwardsAll(family string) (bool, error) {
+	if family == "ipv4" {
+		return false, nil
+	}
+	path := "/proc/sys/net/ipv6/conf/all/forwarding"
+	if _, err := os.Stat(path); err != nil {
+		return false, nil //nolint:nilerr // the kernel has no IPv6
+	}
+	isOff, err := readsZero(path)
+	return !isOff, err
+}
+
+// enableForwarding lets packets pass between the router's device and the networks of the host. The state
+// names the settings that were off before, also those that another router has switched on. Settings for which
+// the state has no room stay off.
+func (o *opened) enableForwarding(link netlink.Link) error {
+	name := link.Attrs().Name
+	for _, f := range o.state.addresses().families() {
+		if err := (setting{f.name, name}).enable(); err != nil {
+			return err
+		}
+	}
+	devices, err := networkDevices(o.host)
+	if err != nil {
+		return err
+	}
+	routers, err := others(o.host, name)
+	if err != nil {
+		return err
+	}
+	before := o.state.clone()
+	o.state.forgetGone(devices)
+	var needed []setting
+	for _, f := range families {
+		all, err := forwardsAll(f.name)
+		if err != nil {
+			return err
+		}
+		for _, d := range devices {
+			if all {
+				break
+			}
+			needs, err := o.noteDevice(d, f, routers)
+			if err != nil {
+				return err
+			}
+			if needs {
+				needed = append(needed, setting{f.name, d.name})
+			}
+		}
+	}
+	if !o.state.equal(before) {
+		if err := o.state.write(o.host, link); err != nil {
+			return err
+		}
+	}
+	if err := o.guard(devices); err != nil { // before the host forwards anything
+		return err
+	}
+	for _, s := range needed {
+		if err := s.enable(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noteDevice notes the setting of a device, if it is off or if another router has switched it on. It says
+// whether the router may switch the setting on.
+func (o *opened) noteDevice(d device, f family, routers []state) (bool, error) {
+	s := setting{f.name, d.name}
+	if o.state.has(d, f) {
+		return true, nil
+	}
+	if !d.isUp {
+		return false, nil
+	}
+	isOff, err := s.isOff()
+	if err != nil {
+		return false, err
+	}
+	isShared := slices.ContainsFunc(routers, func(r state) bool { return r.has(d, f) })
+	if !isOff && !isShared {
+		return false, nil
+	}
+	allOff, err := (setting{f.name, "all"}).isOff()
+	if err != nil {
+		return false, err
+	}
+	noted := o.state.clone()
+	noted.note(d, f, !allOff)
+	if !noted.fitsAlias() {
+		return false, nil
+	}
+	o.state = noted
+	return true, nil
+}
+
+// restore switches the settings of the router off, except those that another router needs.
+func restore(host *netlink.Handle, name string, s state) error {
+	routers, err := others(host, name)
+	if err != nil {
+		return err
+	}
+	devices, err := networkDevices(host)
+	if err != nil {
+		return err
+	}
+	for _, f := range families {
+		allOff, e := (setting{f.name, "all"}).isOff()
+		if e != nil {
+			err = errors.Join(err, e)
+			continue
+		}
+		for _, d := range devices {
+			if !s.has(d, f) || slices.ContainsFunc(routers, func(r state) bool { return r.has(d, f) }) {
+				continue
+			}
+			if !allOff && !s.isException(d, f) {
+				continue // another program has switched all devices on since, and needs this one, too
+			}
+			err = errors.Join(err, setting{f.name, d.name}.disable())
+		}
+	}
+	return err
+}
+
+// A switched is a device with settings that routers have switched on: its index, and bits.
+type switched int
+
+const (
+	switchedIPv4, switchedIPv6 switched = 1, 2
+	// The setting was off although "all" was on: an administrator wants the exception back.
+	exceptIPv4, exceptIPv6 switched = 4, 8
+	switchedBits                    = 4
+)
+
+func (s switched) index() int { return int(s >> switchedBits) }
+
+func bitsOf(f family) (on, except switched) {
+	if f.bits == ipv4.bits {
+		return switchedIPv4, exceptIPv4
+	}
+	return switchedIPv6, exceptIPv6
+}
+
+// exceptOf and a family are in state.Enabled if a device of Enabled was off although "all" was on.
+const exceptOf = "except/"
+
+// note notes a setting that the router switches on. Those of uplinks are in Enabled as FAMILY/DEVICE, where also
+// versions of this program look that know nothing of Switched.
+func (s *state) note(d device, f family, isException bool) {
+	if d.isUplink {
+		s.Enabled = append(s.Enabled, setting{f.name, d.name}.key())
+		if mark := exceptOf + f.name; isException && !slices.Contains(s.Enabled, mark) {
+			s.Enabled = append(s.Enabled, mark)
+		}
+		return
+	}
+	on, except := bitsOf(f)
+	if isException {
+		on |= except
+	}
+	if i := s.placeOf(d); i >= 0 {
+		s.Switched[i] |= on
+		return
+	}
+	s.Switched = append(s.Switched, switched(d.index)<<switchedBits|on)
+}
+
+func (s *state) placeOf(d device) int {
+	return slices.IndexFunc(s.Switched, func(w switched) bool { return w.index() == d.index })
+}
+
+// has says whether the routers have switched the setting on.
+func (s *state) has(d device, f family) bool {
+	on, _ := bitsOf(f)
+	return slices.Contains(s.Enabled, setting{f.name, d.name}.key()) || s.hasBit(d, on)
+}
+
+func (s *state) hasBit(d device, bit switched) bool {
+	i := s.placeOf(d)
+	return i >= 0 && s.Switched[i]&bit != 0
+}
+
+// isException says whether the setting was off although "all" was on.
+func (s *state) isException(d device, f family) bool {
+	_, except := bitsOf(f)
+	if slices.Contains(s.Enabled, setting{f.name, d.name}.key()) {
+		return slices.Contains(s.Enabled, exceptOf+f.name)
+	}
+	return s.hasBit(d, except)
+}
+
+// forgetGone makes room: devices that are gone have no settings.
+func (s *state) forgetGone(devices []device) {
+	s.Switched = slices.DeleteFunc(s.Switched, func(w switched) bool {
+		return !slices.ContainsFunc(devices, func(d device) bool { return d.index == w.index() })
+	})
+	s.Enabled = slices.DeleteFunc(s.Enabled, func(key string) bool {
+		_, name, _ := strings.Cut(key, "/")
+		return !strings.HasPrefix(key, exceptOf) && !slices.ContainsFunc(devices, func(d device) bool { return d.name == name })
+	})
+}
+
+func (s *state) clone() state {
+	c := *s
+	c.Enabled, c.Switched = slices.Clone(s.Enabled), slices.Clone(s.Switched)
+	return c
+}
+
+func (s *state) equal(o state) bool {
+	return slices.Equal(s.Enabled, o.Enabled) && slices.Equal(s.Switched, o.Switched)
+}
