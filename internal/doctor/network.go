@@ -14,6 +14,7 @@ import (
 type networkReport struct {
 	Flushed  bool            `json:"flushed"` // the router's table on the host is gone
 	Barriers []barrierReport `json:"barriers"`
+	Detours  []detourReport  `json:"detours"`
 	Repaired []string        `json:"repaired"`
 	Error    string          `json:"error"`
 }
@@ -24,10 +25,17 @@ type barrierReport struct {
 	Fix   []string `json:"fix"` // commands
 }
 
+// A detourReport names a destination that packets of sandboxes do not reach as those of the host do.
+type detourReport struct {
+	Destination string `json:"destination"`
+	Fault       string `json:"fault"`
+	Fix         string `json:"fix"`
+}
+
 // LookAtNetwork looks at the host's firewall. With repair it brings the router's table back and runs
 // the commands that let the packets of sandboxes pass. Without root it does nothing.
 func (r *Report) LookAtNetwork(ctx context.Context, over router.Router, repair bool) {
-	r.Network = networkReport{Barriers: []barrierReport{}, Repaired: []string{}} // JSON has [], not null
+	r.Network = networkReport{Barriers: []barrierReport{}, Detours: []detourReport{}, Repaired: []string{}} // JSON has [], not null
 	if r.UID != 0 {
 		return
 	}
@@ -47,6 +55,9 @@ func (n *networkReport) look(ctx context.Context, over router.Router, repair boo
 		n.Flushed = false
 		n.Repaired = append(n.Repaired, "the host's nftables have the table of sandboxes again")
 	}
+	if err := n.lookAtRoutes(ctx, over, repair); err != nil {
+		return err
+	}
 	barriers, err := over.Barriers()
 	if err != nil {
 		return err
@@ -65,6 +76,30 @@ func (n *networkReport) look(ctx context.Context, over router.Router, repair boo
 			report.Fix = append(report.Fix, strings.Join(command, " "))
 		}
 		n.Barriers = append(n.Barriers, report)
+	}
+	return nil
+}
+
+// lookAtRoutes compares the ways of packets. A repair of the router switches the missing forwarding on.
+func (n *networkReport) lookAtRoutes(ctx context.Context, over router.Router, repair bool) error {
+	detours, err := over.Detours()
+	if err != nil {
+		return err
+	}
+	if len(detours) > 0 && repair {
+		if err := over.Repair(ctx); err != nil {
+			return err
+		}
+		before := len(detours)
+		if detours, err = over.Detours(); err != nil {
+			return err
+		}
+		if len(detours) < before {
+			n.Repaired = append(n.Repaired, "answers to sandboxes come in through all devices of the host")
+		}
+	}
+	for _, d := range detours {
+		n.Detours = append(n.Detours, detourReport{d.Destination.String(), d.Fault, d.Fix})
 	}
 	return nil
 }
@@ -102,6 +137,9 @@ func (r Report) writeNetwork(b *strings.Builder) {
 		line(b, "warn", "something has flushed the host's nftables, so sandboxes that are up have no network. To change it: doctor --repair")
 	case len(n.Barriers) == 0:
 		line(b, "ok", "doctor found no firewall of this host that refuses their packets")
+	}
+	for _, d := range n.Detours {
+		line(b, "warn", "%s: %s. To change it: %s", d.Destination, d.Fault, d.Fix)
 	}
 	for _, barrier := range n.Barriers {
 		line(b, "warn", "the chain %q refuses their packets. To change it: doctor --repair, or: %s", barrier.Chain, strings.Join(barrier.Fix, "; "))

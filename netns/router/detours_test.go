@@ -1,0 +1,63 @@
+package router
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
+)
+
+// Each host lets its own packets pass and not those of sandboxes. The fix helps.
+func TestDetoursAreFound(t *testing.T) {
+	for name, c := range map[string]struct{ line, fault, fix string }{
+		"none": {},
+		"a rule for the host's own packets": {
+			"ip route add default via 9.7.7.9 table 7 && ip rule add iif lo to 200.0.0.0/8 table 7", "those of the host by near", `iif sr-`,
+		},
+		"forwarding is off": {"echo 0 >/proc/sys/net/ipv4/conf/near/forwarding", "near do not pass: its forwarding is off", "doctor --repair"},
+		"a strict rp_filter": {
+			`echo 1 >/proc/sys/net/ipv4/conf/all/rp_filter; ip route add 200.0.0.0/8 via 9.7.7.9; ip route add default via ` + internetIPv4 + ` table 7
+				ip rule add iif lo from $(ip -4 route show | sed -n 's/ via.* dev sr-.*//p') table 7`,
+			"drops answers that come in through near", "sysctl -w net.ipv4.conf.",
+		},
+		"a table before main": {"ip route add default via 9.7.7.9 table 7 && ip rule add iif wan table 7", "wan leave by near", "ip rule add to "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.addCard(t, "near", "9.7.7.")
+			w.attach(t, Member{Link: "s-one", Number: 0})
+			if name == "forwarding is off" {
+				endFollower(t, w)
+			}
+			if c.line != "" {
+				netnstest.Shell(t, w.host, c.line)
+			}
+			var found []Detour
+			err := w.on(func() (err error) { found, err = w.router.Detours(); return err })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.fault == "" {
+				if len(found) > 0 {
+					t.Errorf("%+v", found)
+				}
+				return
+			}
+			if !slices.ContainsFunc(found, func(d Detour) bool { return strings.Contains(d.Fault, c.fault) && strings.Contains(d.Fix, c.fix) }) {
+				t.Errorf("%+v", found)
+			}
+		})
+	}
+}
+
+func endFollower(t *testing.T, w *world) {
+	t.Helper()
+	id, err := readProcess(w.router.followerFile())
+	if err == nil {
+		err = id.End(patience)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
