@@ -6,9 +6,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -135,14 +133,13 @@ func (j judge) compareAnswers(f family, from, sandbox netip.Addr, device string)
 	} else if isOff && !always {
 		return &Detour{from, "answers that come in through " + device + " do not pass: its forwarding is off", "doctor --repair"}, nil
 	}
-	back, err := j.device(sandbox, &netlink.RouteGetOptions{Iif: device, SrcAddr: from.AsSlice()})
-	isStrict, strictErr := isStrict(device)
+	back, err := j.device(sandbox, &netlink.RouteGetOptions{Iif: device, SrcAddr: from.AsSlice(), Mark: mark})
+	filter, unread := pathFilter(device)
 	switch {
-	case strictErr != nil:
-		return nil, strictErr
-	case err != nil && f.bits == ipv4.bits && isStrict: // the error does not tell the reason since Linux 6.14
-		return &Detour{from, "the filter of reverse paths (rp_filter) drops answers that come in through " + device,
-			fmt.Sprintf("sysctl -w net.ipv4.conf.%s.rp_filter=2", device)}, nil
+	case unread != nil:
+		return nil, unread
+	case err != nil && f.bits == ipv4.bits && filter > 0: // the error does not tell the reason since Linux 6.14
+		return &Detour{from, "the filter of reverse paths (rp_filter) drops answers that come in through " + device, "doctor --repair"}, nil
 	case err != nil:
 		return &Detour{from, fmt.Sprintf("answers that come in through %s do not pass (%v)", device, err), "look at \"ip rule\" and \"ip route\""}, nil
 	case back == nil || back.Attrs().Name != j.name:
@@ -150,20 +147,6 @@ func (j judge) compareAnswers(f family, from, sandbox netip.Addr, device string)
 			fmt.Sprintf("ip rule add to %s lookup main priority 1", j.state.addresses().of(f))}, nil
 	}
 	return nil, nil
-}
-
-// isStrict says whether the kernel drops packets of the device whose sources have a route by another one. The greater of
-// two settings counts.
-func isStrict(device string) (bool, error) {
-	greatest := "0"
-	for _, d := range []string{"all", device} {
-		value, err := os.ReadFile(filepath.Join("/proc/sys/net/ipv4/conf", d, "rp_filter"))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return false, err
-		}
-		greatest = max(greatest, strings.TrimSpace(string(value)))
-	}
-	return greatest == "1", nil
 }
 
 // device is the device by which packets to the address leave, or nil if they stay on the host.

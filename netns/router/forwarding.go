@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -19,11 +20,46 @@ type setting struct{ family, device string }
 func (s setting) key() string { return s.family + "/" + s.device }
 
 func (s setting) path() string {
-	name := "forwarding"
-	if s.family == "ipv6" {
-		name = "force_forwarding" // "forwarding" makes a host ignore router advertisements
+	switch s.family {
+	case "ipv6":
+		return filepath.Join("/proc/sys/net/ipv6/conf", s.device, "force_forwarding") // "forwarding" makes a host ignore router advertisements
+	case reverse.name:
+		return filepath.Join("/proc/sys/net/ipv4/conf", s.device, "src_valid_mark")
 	}
-	return filepath.Join("/proc/sys/net", s.family, "conf", s.device, name)
+	return filepath.Join("/proc/sys/net/ipv4/conf", s.device, "forwarding")
+}
+
+// reverse stands for IPv4 in the settings of the filter of reverse paths (rp_filter). The filter looks for the way of an
+// answer back to its source as if it came from the router, and without the answer's mark. There the rule closedRule
+// refuses it. With the setting, the mark of the answer counts.
+var reverse = family{name: "mark"}
+
+// settings are the families of settings that the router switches on.
+var settings = append(slices.Clone(families), reverse)
+
+// isNeeded says whether answers that come in through the device need the setting.
+func (d device) isNeeded(f family) (bool, error) {
+	if f.name != reverse.name {
+		return d.isUp, nil
+	}
+	value, err := pathFilter(d.name)
+	return d.isUp && value > 0, err
+}
+
+// pathFilter is the value of rp_filter. The greater of two settings counts.
+func pathFilter(device string) (greatest int, err error) {
+	for _, d := range []string{"all", device} {
+		text, err := os.ReadFile(filepath.Join("/proc/sys/net/ipv4/conf", d, "rp_filter"))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		value, e := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err = errors.Join(err, e); err != nil {
+			return 0, err
+		}
+		greatest = max(greatest, value)
+	}
+	return greatest, nil
 }
 
 // isOff is false for a setting that the kernel does not have: before Linux 6.17 no single device
@@ -60,7 +96,7 @@ func (s setting) write(value string) error {
 // forwardsAll says that the host forwards packets of all devices, whatever their settings are. IPv4 has no such
 // setting: "all" only sets each device.
 func forwardsAll(family string) (bool, error) {
-	if family == "ipv4" {
+	if family != ipv6.name {
 		return false, nil
 	}
 	path := "/proc/sys/net/ipv6/conf/all/forwarding"
@@ -92,7 +128,7 @@ func (o *opened) enableForwarding(link netlink.Link) error {
 	before := o.state.clone()
 	o.state.forgetGone(devices)
 	var needed []setting
-	for _, f := range families {
+	for _, f := range settings {
 		all, err := forwardsAll(f.name)
 		if err != nil {
 			return err
@@ -133,8 +169,8 @@ func (o *opened) noteDevice(d device, f family, routers []state) (bool, error) {
 	if o.state.has(d, f) {
 		return true, nil
 	}
-	if !d.isUp {
-		return false, nil
+	if needed, err := d.isNeeded(f); err != nil || !needed {
+		return false, err
 	}
 	isOff, err := s.isOff()
 	if err != nil {
@@ -167,7 +203,7 @@ func restore(host *netlink.Handle, name string, s state) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range families {
+	for _, f := range settings {
 		allOff, e := (setting{f.name, "all"}).isOff()
 		if e != nil {
 			err = errors.Join(err, e)
@@ -193,16 +229,21 @@ const (
 	switchedIPv4, switchedIPv6 switched = 1, 2
 	// The setting was off although "all" was on: an administrator wants the exception back.
 	exceptIPv4, exceptIPv6 switched = 4, 8
-	switchedBits                    = 4
+	switchedReverse        switched = 16
+	exceptReverse          switched = 32
+	switchedBits                    = 6
 )
 
 func (s switched) index() int { return int(s >> switchedBits) }
 
 func bitsOf(f family) (on, except switched) {
-	if f.bits == ipv4.bits {
+	switch f.name {
+	case ipv4.name:
 		return switchedIPv4, exceptIPv4
+	case ipv6.name:
+		return switchedIPv6, exceptIPv6
 	}
-	return switchedIPv6, exceptIPv6
+	return switchedReverse, exceptReverse
 }
 
 // exceptOf and a family are in state.Enabled if a device of Enabled was off although "all" was on.
@@ -211,7 +252,7 @@ const exceptOf = "except/"
 // note notes a setting that the router switches on. Those of uplinks are in Enabled as FAMILY/DEVICE, where also
 // versions of this program look that know nothing of Switched.
 func (s *state) note(d device, f family, isException bool) {
-	if d.isUplink {
+	if d.isUplink && f.name != reverse.name {
 		s.Enabled = append(s.Enabled, setting{f.name, d.name}.key())
 		if mark := exceptOf + f.name; isException && !slices.Contains(s.Enabled, mark) {
 			s.Enabled = append(s.Enabled, mark)

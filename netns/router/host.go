@@ -1,6 +1,9 @@
 package router
 
 import (
+	"net"
+	"net/netip"
+
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
@@ -31,6 +34,9 @@ func (f *firewall) writeHost(link string, a ranges) {
 	})
 	accept, drop := verdict(expr.VerdictAccept), verdict(expr.VerdictDrop)
 	f.rule(marking, from(link), setMark())
+	if a.V4.IsValid() {
+		f.rule(marking, answersTo(ipv4, a.V4), setMark()) // for the filter of reverse paths: see reversePaths
+	}
 	f.writeGuard(forward)
 	f.rule(forward, to(link), connection(known), accept)
 	f.rule(forward, to(link), drop)
@@ -54,6 +60,17 @@ func setMark() expressions {
 		&expr.Bitwise{SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: 4, Mask: rest, Xor: bit},
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: scratchRegister, SourceRegister: true},
 	}
+}
+
+// answersTo matches answers of connections that sandboxes have begun.
+func answersTo(f family, own netip.Prefix) expressions {
+	return append(append(f.of(), inDirection(reply)...),
+		&expr.Ct{Key: expr.CtKeySRC, Register: scratchRegister, Direction: original},
+		&expr.Bitwise{
+			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: f.address.Bytes,
+			Mask: net.CIDRMask(own.Bits(), f.bits), Xor: make([]byte, f.address.Bytes),
+		},
+		is(expr.CmpOpEq, own.Addr().AsSlice()))
 }
 
 func marked() expressions {

@@ -277,7 +277,7 @@ func hear(t *testing.T, namespace *os.File, address string, heard chan<- string)
 func hostState(t *testing.T, w *world) string {
 	t.Helper()
 	return netnstest.Shell(t, w.host, `ip -o link; ip rule; ip -6 rule; ip route show table all; nft list ruleset
-		grep -s . /proc/sys/net/ipv4/conf/*/forwarding /proc/sys/net/ipv6/conf/*/forwarding /proc/sys/net/ipv6/conf/*/force_forwarding || true`)
+		grep -s . /proc/sys/net/ipv4/conf/*/forwarding /proc/sys/net/ipv6/conf/*/forwarding /proc/sys/net/ipv6/conf/*/force_forwarding /proc/sys/net/ipv4/conf/*/src_valid_mark || true`)
 }
 
 func ipv4Of(t *testing.T, sandbox *os.File) string {
