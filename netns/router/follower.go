@@ -153,7 +153,7 @@ func dropInTwoThreads(namespace *os.File) (chan<- func(), error) {
 func hostChanges() (<-chan struct{}, error) {
 	const ipv4Netconf, ipv6Netconf = 24, 25 // RTNLGRP_IPV4_NETCONF, RTNLGRP_IPV6_NETCONF
 	s, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
-		ipv4Netconf, ipv6Netconf)
+		unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, ipv4Netconf, ipv6Netconf)
 	if err != nil {
 		return nil, fmt.Errorf("follow the host: %w", err)
 	}
@@ -197,7 +197,7 @@ func (f *follower) look() error {
 	if err != nil {
 		return err
 	}
-	if err := o.enableForwarding(link); err != nil {
+	if err := errors.Join(o.repairRules(name), o.enableForwarding(link)); err != nil {
 		return err
 	}
 	done := make(chan error)

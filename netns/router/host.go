@@ -7,17 +7,12 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 // mark is the bit of packet marks that the host's table sets on packets of the router. Docker,
 // Kubernetes and Tailscale use lower bits. Cilium and Calico can use this bit, too: the mark alone does not
 // identify a packet of the router.
 const mark = 1 << 27
-
-// rulePriority is the priority of the routing rules. It lies before the table "main", at 32766.
-const rulePriority = 30321
 
 // writeHost writes the host's table, which is missing, for the router behind the link. a has the ranges of the router's addresses.
 func (f *firewall) writeHost(link string, a ranges) {
@@ -75,13 +70,4 @@ func answersTo(f family, own netip.Prefix) expressions {
 
 func marked() expressions {
 	return append(expressions{&expr.Meta{Key: expr.MetaKeyMARK, Register: scratchRegister}}, anyOf(mark)...)
-}
-
-// closedRule refuses packets of the link without the mark: the host's table is gone then.
-func closedRule(link string, family int) *netlink.Rule {
-	r := netlink.NewRule()
-	mask := uint32(mark)
-	r.Family, r.Priority, r.IifName = family, rulePriority, link
-	r.Mark, r.Mask, r.Type = 0, &mask, unix.RTN_PROHIBIT
-	return r
 }

@@ -90,13 +90,8 @@ func (o *opened) repairHost() error {
 	if err := o.repairTable(name); err != nil {
 		return err
 	}
-	for _, f := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		if f == netlink.FAMILY_V6 && !o.state.Local.IsValid() {
-			continue
-		}
-		if err := o.host.RuleAdd(closedRule(name, f)); err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("add a routing rule: %w", err)
-		}
+	if err := o.repairRules(name); err != nil {
+		return err
 	}
 	return o.enableForwarding(link)
 }
@@ -105,9 +100,12 @@ func (o *opened) repairHost() error {
 func (o *opened) repairTable(name string) error {
 	f, isThere, err := o.router.openHostTable()
 	if err == nil && isThere {
-		isThere, err = f.hasGuard()
+		if has, err := f.hasGuard(); has || err != nil {
+			return err
+		}
+		f.conn.DelTable(f.table)
 	}
-	if err != nil || isThere {
+	if err != nil {
 		return err
 	}
 	f.writeHost(name, o.state.addresses())
@@ -144,12 +142,7 @@ func (r Router) removeFromHost(host *netlink.Handle) error {
 	} else if isGone {
 		err = nil
 	}
-	for _, f := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		if e := host.RuleDel(closedRule(name, f)); e != nil && !errors.Is(e, unix.ENOENT) && !errors.Is(e, unix.EAFNOSUPPORT) {
-			err = errors.Join(err, fmt.Errorf("remove a routing rule: %w", e))
-		}
-	}
-	return errors.Join(err, r.removeHostTable())
+	return errors.Join(err, removeRules(host, name), r.removeHostTable())
 }
 
 // removeHostTable looks first: a transaction of nftables takes some 10 ms, also without a change.
