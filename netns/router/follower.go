@@ -197,7 +197,11 @@ func (f *follower) look() error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(o.repairRules(name), o.enableForwarding(link)); err != nil {
+	w, err := o.noteForwarding(link)
+	if err == nil {
+		err = errors.Join(o.repairRules(name), o.enableForwarding(link, w))
+	}
+	if err != nil {
 		return err
 	}
 	done := make(chan error)

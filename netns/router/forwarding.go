@@ -107,54 +107,58 @@ func forwardsAll(family string) (bool, error) {
 	return !isOff, err
 }
 
-// enableForwarding lets packets pass between the router's device and the networks of the host. The state
-// names the settings that were off before, also those that another router has switched on. Settings for which
-// the state has no room stay off.
-func (o *opened) enableForwarding(link netlink.Link) error {
-	name := link.Attrs().Name
-	for _, f := range o.state.addresses().families() {
-		if err := (setting{f.name, name}).enable(); err != nil {
-			return err
-		}
+// A forwarding is what the router needs of the host's devices.
+type forwarding struct {
+	devices []device
+	needed  []setting
+}
+
+// noteForwarding finds the settings that let packets pass between the router's device and the networks of the host. The
+// state names those that were off before, also those that another router has switched on. Settings for which the state
+// has no room stay off.
+func (o *opened) noteForwarding(link netlink.Link) (w forwarding, err error) {
+	if w.devices, err = networkDevices(o.host); err != nil {
+		return w, err
 	}
-	devices, err := networkDevices(o.host)
+	routers, err := others(o.host, link.Attrs().Name)
 	if err != nil {
-		return err
-	}
-	routers, err := others(o.host, name)
-	if err != nil {
-		return err
+		return w, err
 	}
 	before := o.state.clone()
-	o.state.forgetGone(devices)
-	var needed []setting
+	o.state.forgetGone(w.devices)
 	for _, f := range settings {
-		all, err := forwardsAll(f.name)
-		if err != nil {
-			return err
+		if all, err := forwardsAll(f.name); err != nil {
+			return w, err
+		} else if all {
+			continue
 		}
-		for _, d := range devices {
-			if all {
-				break
-			}
+		for _, d := range w.devices {
 			needs, err := o.noteDevice(d, f, routers)
 			if err != nil {
-				return err
+				return w, err
 			}
 			if needs {
-				needed = append(needed, setting{f.name, d.name})
+				w.needed = append(w.needed, setting{f.name, d.name})
 			}
 		}
 	}
-	if !o.state.equal(before) {
-		if err := o.state.write(o.host, link); err != nil {
+	if o.state.equal(before) {
+		return w, nil
+	}
+	return w, o.state.write(o.host, link)
+}
+
+// enableForwarding guards the devices before the host forwards anything.
+func (o *opened) enableForwarding(link netlink.Link, w forwarding) error {
+	for _, f := range o.state.addresses().families() {
+		if err := (setting{f.name, link.Attrs().Name}).enable(); err != nil {
 			return err
 		}
 	}
-	if err := o.guard(devices); err != nil { // before the host forwards anything
+	if err := o.guard(w.devices); err != nil {
 		return err
 	}
-	for _, s := range needed {
+	for _, s := range w.needed {
 		if err := s.enable(); err != nil {
 			return err
 		}

@@ -89,10 +89,13 @@ func (f *firewall) replaceNames(s nftables.Set, wanted []string) error {
 		return nil
 	}
 	f.conn.FlushSet(set)
-	var fresh []nftables.SetElement
-	for _, name := range wanted {
-		fresh = append(fresh, nftables.SetElement{Key: interfaceName(name)})
-	}
-	f.add(set, fresh)
+	f.add(set, nameElements(wanted))
 	return nil
+}
+
+func nameElements(names []string) (elements []nftables.SetElement) {
+	for _, name := range names {
+		elements = append(elements, nftables.SetElement{Key: interfaceName(name)})
+	}
+	return elements
 }

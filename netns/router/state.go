@@ -87,17 +87,21 @@ func (o *opened) repairHost() error {
 	if err != nil {
 		return fmt.Errorf("find the device %s: %w", name, err)
 	}
-	if err := o.repairTable(name); err != nil {
+	w, err := o.noteForwarding(link)
+	if err != nil {
+		return err
+	}
+	if err := o.repairTable(name, w.devices); err != nil {
 		return err
 	}
 	if err := o.repairRules(name); err != nil {
 		return err
 	}
-	return o.enableForwarding(link)
+	return o.enableForwarding(link, w)
 }
 
 // repairTable writes the host's table if something has removed it, or if an older version has made it.
-func (o *opened) repairTable(name string) error {
+func (o *opened) repairTable(name string, devices []device) error {
 	f, isThere, err := o.router.openHostTable()
 	if err == nil && isThere {
 		if has, err := f.hasGuard(); has || err != nil {
@@ -109,6 +113,13 @@ func (o *opened) repairTable(name string) error {
 		return err
 	}
 	f.writeHost(name, o.state.addresses())
+	for _, fam := range families {
+		names, err := o.guardedNames(fam, devices)
+		if err != nil {
+			return err
+		}
+		f.add(f.named(guarded(fam)), nameElements(names))
+	}
 	if err := f.flush(); err != nil {
 		return err
 	}
