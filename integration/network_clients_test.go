@@ -13,8 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 )
@@ -111,16 +109,7 @@ func (w *networkWorld) serverOutside(t *testing.T, dir, program string, args ...
 // serveNames makes the world's name server that of the host's resolv.conf(5).
 func (w *networkWorld) serveNames(t *testing.T, dir string, flags ...string) {
 	t.Helper()
-	resolv := filepath.Join(dir, "resolv.conf")
-	writeFile(t, resolv, "nameserver "+worldServer+"\n")
-	if err := unix.Mount(resolv, "/etc/resolv.conf", "", unix.MS_BIND, ""); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount("/etc/resolv.conf", 0); err != nil {
-			t.Error(err)
-		}
-	})
+	hostResolves(t, "nameserver "+worldServer+"\n")
 	w.serverOutside(t, dir, peer("usr/sbin/dnsmasq"), append([]string{"--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts",
 		"--listen-address=" + worldServer, "--bind-interfaces", "--user=root", "--group=root", "--pid-file=",
 		"--host-record=" + serverName + "," + worldServer + "," + worldServer6}, flags...)...)

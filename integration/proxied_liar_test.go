@@ -5,14 +5,12 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"golang.org/x/net/dns/dnsmessage"
-	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 )
@@ -41,16 +39,7 @@ type liar struct {
 func serveLies(t *testing.T, w *networkWorld) *liar {
 	t.Helper()
 	l := &liar{lies: map[string]lie{}, lookups: map[string]int{}}
-	resolv := filepath.Join(t.TempDir(), "resolv.conf")
-	writeFile(t, resolv, "nameserver "+worldServer+"\n")
-	if err := unix.Mount(resolv, "/etc/resolv.conf", "", unix.MS_BIND, ""); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount("/etc/resolv.conf", 0); err != nil {
-			t.Error(err)
-		}
-	})
+	hostResolves(t, "nameserver "+worldServer+"\n")
 	var packets net.PacketConn
 	var streams net.Listener
 	err := netns.Do(w.outside, func() (err error) {
