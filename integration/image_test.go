@@ -284,3 +284,28 @@ func TestImagePullsShareOneDownload(t *testing.T) {
 	}
 	h.good("verify")
 }
+
+// A credential helper that is not there costs a line, and a pull only where the registry wants a password.
+func TestImagePullWithoutTheCredentialHelper(t *testing.T) {
+	i, h := newImageTools(t), newImageHost(t)
+	layout := i.makeLayout()
+	h.env = append(h.env, "DOCKER_CONFIG="+i.in("docker"), "REGISTRY_AUTH_FILE=", "XDG_RUNTIME_DIR="+i.in("none"))
+	if err := os.Mkdir(i.in("docker"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, i.in("docker/config.json"), `{"credsStore":"not-installed"}`)
+	open := i.serveRegistry("", false)
+	writeFile(t, i.in("htpasswd"), registryUser+":"+registryHash+"\n")
+	closed := i.serveRegistry(fmt.Sprintf("auth: {htpasswd: {realm: test, path: %q}}\n", i.in("htpasswd")), false)
+	for _, host := range []string{open, closed} {
+		i.run("skopeo", "copy", "--dest-tls-verify=false", "--dest-creds", registryUser+":"+registryPassword, "oci:"+layout+":1", "docker://"+host+"/some/image:1")
+	}
+	const says = "docker/config.json: credential helper docker-credential-not-installed: "
+	got := run(t, h.image("pull", "--quiet", open+"/some/image:1"))
+	if got.code != 0 || strings.Count(got.stderr, says) != 1 || !strings.HasSuffix(got.stderr, "the pull goes on without these credentials\n") {
+		t.Errorf("%+v", got)
+	}
+	if got := run(t, h.image("pull", "--quiet", closed+"/some/image:1")); got.code == 0 || strings.Count(got.stderr, says) != 2 || !strings.Contains(got.stderr, "401") {
+		t.Errorf("%+v", got)
+	}
+}
