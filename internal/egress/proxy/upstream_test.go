@@ -342,7 +342,7 @@ func TestPlainHTTPNeedsNoTunnel(t *testing.T) {
 	c := dialTo(t, w.explicit(t))
 	io.WriteString(c, "CONNECT pypi.org:80 HTTP/1.1\r\nHost: pypi.org:80\r\n\r\n")
 	from := bufio.NewReader(c)
-	if answer, err := http.ReadResponse(from, &http.Request{Method: http.MethodConnect}); err != nil || answer.StatusCode != 200 {
+	if answer, err := http.ReadResponse(from, &http.Request{Method: http.MethodConnect}); err != nil || answer.StatusCode != http.StatusOK {
 		t.Fatalf("CONNECT: %v, %v", answer, err)
 	}
 	io.WriteString(c, "GET /b HTTP/1.1\r\nHost: pypi.org\r\n\r\n")
@@ -360,7 +360,7 @@ func TestPlainHTTPNeedsNoTunnel(t *testing.T) {
 // either.
 func TestNoWayAroundTheRulesThroughAnUpstreamProxy(t *testing.T) {
 	w := newWorld(t, []string{"*.org", "metadata.google.internal", "proxy.corp", "10.0.0.0/8"}, []string{"bad.org", "9.9.9.9:80"}, nil)
-	seen := server(t, office, func(c *net.TCPConn) {})
+	seen := server(t, office, func(*net.TCPConn) {})
 	var err error
 	const url = "http://visitor:word@proxy.corp:3128"
 	if w.Upstream, err = upstream.New(spec.Upstream{HTTP: url, HTTPS: url}); err != nil {

@@ -35,7 +35,7 @@ func proxyOf(t *testing.T, answer func(c net.Conn)) *Proxy {
 			}()
 		}
 	}()
-	p, err := newProxy(&url.URL{Scheme: "http", Host: l.Addr().String(), User: url.UserPassword("visitor", "pass word")})
+	p, err := newProxy(&url.URL{Scheme: "http", Host: l.Addr().String(), User: url.UserPassword("visitor", "s3cret word")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func proxyOf(t *testing.T, answer func(c net.Conn)) *Proxy {
 }
 
 // connect asks for a tunnel, and reads the first bytes that come through it.
-func connect(t *testing.T, ctx context.Context, p *Proxy) (first string, err error) {
+func connect(ctx context.Context, t *testing.T, p *Proxy) (first string, err error) {
 	t.Helper()
 	c, err := p.Dial(ctx, nil)
 	if err != nil {
@@ -76,7 +76,7 @@ func TestProxiesOpenATunnel(t *testing.T) {
 		"with 201":               says("HTTP/1.1 201 Created\r\n\r\nfirst"),
 		"and a half-closed peer": func(c net.Conn) { says("HTTP/1.1 200 OK\r\n\r\nfirst")(c); c.(*net.TCPConn).CloseWrite() },
 	} {
-		if first, err := connect(t, t.Context(), proxyOf(t, answer)); first != "first" || err != nil {
+		if first, err := connect(t.Context(), t, proxyOf(t, answer)); first != "first" || err != nil {
 			t.Errorf("an answer %s: %q, error %v", name, first, err)
 		}
 	}
@@ -113,7 +113,7 @@ func TestHostileProxiesAreBounded(t *testing.T) {
 			p.patience = time.Minute
 		}
 		var unusable *UnreachableError
-		if _, err := connect(t, t.Context(), p); !errors.As(err, &unusable) || !strings.Contains(err.Error(), x.want) || !strings.Contains(err.Error(), p.host) {
+		if _, err := connect(t.Context(), t, p); !errors.As(err, &unusable) || !strings.Contains(err.Error(), x.want) || !strings.Contains(err.Error(), p.host) {
 			t.Errorf("%s: %v, want %q", name, err, x.want)
 		}
 	}
@@ -132,7 +132,7 @@ func TestTheEndOfAClientEndsTheWait(t *testing.T) {
 	p := proxyOf(t, func(c net.Conn) { io.Copy(io.Discard, c) })
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
-	if _, err := connect(t, ctx, p); err == nil {
+	if _, err := connect(ctx, t, p); err == nil {
 		t.Error("no error")
 	}
 }
@@ -141,13 +141,13 @@ func TestTheEndOfAClientEndsTheWait(t *testing.T) {
 func TestErrorsHaveNoPassword(t *testing.T) {
 	for status, want := range map[int]string{403: "operator", 407: "a user and a password", 502: "may be down", 302: "operator"} {
 		p := proxyOf(t, says(fmt.Sprintf("HTTP/1.1 %d \x1b]0;evil\r\nProxy-Authenticate: Basic realm=\"secret\"\r\n\r\n<html>", status)))
-		_, err := connect(t, t.Context(), p)
+		_, err := connect(t.Context(), t, p)
 		var refused *RefusedError
 		if !errors.As(err, &refused) || refused.Status != status || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), p.shown) {
 			t.Errorf("%d: %v", status, err)
 			continue
 		}
-		for _, secret := range []string{"visitor", "pass", "evil", "realm"} {
+		for _, secret := range []string{"visitor", "s3cret", "evil", "realm"} {
 			if strings.Contains(err.Error(), secret) || strings.Contains(refused.Inside(), secret) {
 				t.Errorf("%d: the error has %q: %v, inside %q", status, secret, err, refused.Inside())
 			}
