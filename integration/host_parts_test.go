@@ -84,7 +84,7 @@ func (w *networkWorld) bridge(t *testing.T, name string, host, far []string) far
 	t.Helper()
 	n := farNetwork{name, netnstest.New(t)}
 	netnstest.Shell(t, w.host, "ip link add "+name+" type bridge && ip link add "+name+"-port type veth peer name far && ip link set far netns /proc/self/fd/4 && ip link set "+
-		name+"-port master "+name+" up", n.namespace)
+		name+"-port addrgenmode none master "+name+" up", n.namespace)
 	setUp(t, w.host, name, host...)
 	setUp(t, n.namespace, "far", far...)
 	w.carries(t, name)
