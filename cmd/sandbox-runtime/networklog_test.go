@@ -44,11 +44,11 @@ func TestANetworkLogIsPrinted(t *testing.T) {
 			events(nil, allowed, denied),
 			"2026-01-02 15:04:05 allowed pypi.org:443  1.731KiB sent, 27.9KiB received  rule pypi.org\n" +
 				"2026-01-02 15:04:05 denied  evil.org  evil.org is not allowed\n", "",
-			"--allow pypi.org\n", "[\"pypi.org\"]\n", "refused so far: 1; see the reasons with: network --log box\n", nil,
+			"--allow pypi.org:443\n", "[\"pypi.org:443\"]\n", "refused so far: 1; see the reasons with: network --log box\n", nil,
 		},
 		"allowed": {
 			events(nil, allowed), "2026-01-02 15:04:05 allowed pypi.org:443  1.731KiB sent, 27.9KiB received  rule pypi.org\n", "",
-			"--allow pypi.org\n", "[\"pypi.org\"]\n", "", nil,
+			"--allow pypi.org:443\n", "[\"pypi.org:443\"]\n", "", nil,
 		},
 		"an error": {events(failure), "", "", "", "", "", failure},
 	} {

@@ -30,7 +30,7 @@ func refusals(t *testing.T) map[string]func(w http.ResponseWriter, r *http.Reque
 		fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &n)
 		return n
 	}
-	store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
 		io.WriteString(w, "<Error><Code>SignatureDoesNotMatch</Code></Error>")
 	}))

@@ -101,7 +101,8 @@ func (c *connection) judge(ctx context.Context, r *sniff.Request, isFirst bool) 
 func (c *connection) refuse(r *sniff.Request, err error) {
 	var refused *deniedError
 	var malformed *sniff.MalformedError
-	status, told := http.StatusForbidden, ""
+	status := http.StatusForbidden
+	var told string
 	switch {
 	case errors.As(err, &refused):
 		c.event.Rule, told = refused.rule, refused.told
