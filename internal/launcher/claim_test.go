@@ -302,7 +302,7 @@ func TestAClaimedSandboxIsTied(t *testing.T) {
 func TestAClaimedRecordHasTheRequest(t *testing.T) {
 	l, cold := newPooledLauncher(t, 1), newTestLauncher(t)
 	r := inMemory("box", spec.Config{Ceilings: map[spec.Sensitivity]spec.Network{spec.SensitivitySecret: spec.NetworkNone}})
-	r.Named = []string{"192.0.2.1"}
+	r.Named, r.Upstream = []string{"192.0.2.1"}, &spec.Upstream{HTTP: "http://user:password@192.0.2.1:3128"}
 	got := claimed1(t, l, r).session.Current()
 	other, err := cold.Create(t.Context(), r, Sources{})
 	if err != nil {
@@ -318,7 +318,7 @@ func TestAClaimedRecordHasTheRequest(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
-	known := []string{"Name", "Reuse", "Config", "From", "Tied", "Path", "Home", "Named"}
+	known := []string{"Name", "Reuse", "Config", "From", "Tied", "Path", "Home", "Named", "Upstream"}
 	fields := reflect.TypeFor[launch.Create]()
 	for i := range fields.NumField() {
 		if name := fields.Field(i).Name; !slices.Contains(known, name) {
@@ -534,7 +534,7 @@ func TestClaimsAtOnce(t *testing.T) {
 // example here, which is a miss by its name. A new field of the configuration has to be in one of
 // the two lists.
 func TestAFieldIsClaimableOrAMiss(t *testing.T) {
-	claimable := []string{"workspace", "env", "cwd", "timeout", "grace", "network", "allow", "deny", "observe", "ask", "publish", "sensitivity", "ceilings", "binds", "overlays", "hostname", "image"}
+	claimable := []string{"workspace", "env", "cwd", "timeout", "grace", "network", "allow", "deny", "observe", "ask", "publish", "upstream_proxy", "sensitivity", "ceilings", "binds", "overlays", "hostname", "image"}
 	misses := map[string]spec.Config{
 		"rootfs": {Rootfs: "/srv"}, "writable": {Image: "app", Writable: true},
 		"pid": {PID: spec.PIDHost}, "seccomp": {Seccomp: "/srv/profile.json"},
