@@ -83,7 +83,7 @@ func TestProgressOnANarrowTerminalHasNumbersAndNoBar(t *testing.T) {
 
 func TestImportHasNoFlagsOfRegistries(t *testing.T) {
 	for _, flag := range imageImportCommand().Flags {
-		if name := flag.Names()[0]; !slices.Contains([]string{"name", "platform", "quiet", "json"}, name) {
+		if name := flag.Names()[0]; !slices.Contains([]string{"name", "platform", "max-bytes", "quiet", "json"}, name) {
 			t.Errorf("--%s", name)
 		}
 	}
