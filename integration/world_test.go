@@ -201,6 +201,9 @@ func mountWorld() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
+	if err := unmountNamespaces(); err != nil {
+		return err
+	}
 	if err := unix.Unmount("/sys", unix.MNT_DETACH); err != nil { // with the host's cgroup mounts
 		return fmt.Errorf("unmount /sys: %w", err)
 	}
@@ -225,6 +228,26 @@ func mountWorld() error {
 		}
 	}
 	return linkUp("lo")
+}
+
+// unmountNamespaces unmounts the copies of namespaces that programs of the host have mounted, such as another router. When
+// such a program removes its file, the kernel takes the copy away, too (namespace.c:__detach_mounts()). A test would
+// take that for a change of its own.
+func unmountNamespaces() error {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(mounts)) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 || !strings.Contains(line, " - nsfs ") {
+			continue
+		}
+		if err := unix.Unmount(fields[4], unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("unmount %s: %w", fields[4], err)
+		}
+	}
+	return nil
 }
 
 func linkUp(name string) error {
