@@ -1,9 +1,17 @@
 package nameserver
 
 import (
+	"errors"
+	"net"
 	"sync"
 	"time"
 )
+
+// ErrTooMany is the error of a lookup above the bound of a [Bucket].
+var ErrTooMany = errors.New("the sandbox looks up too many names; wait a second")
+
+// IsTooMany says that a lookup has failed with ErrTooMany. Package net keeps only the text of such an error.
+func IsTooMany(failed *net.DNSError) bool { return failed.Err == ErrTooMany.Error() }
 
 // A Bucket bounds the rate of events: a token bucket, which is full at first. It is for all goroutines.
 type Bucket struct {

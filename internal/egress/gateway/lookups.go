@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"strings"
@@ -19,8 +18,6 @@ const (
 	streamRate, streamBurst = 8, 32
 )
 
-var errLookups = errors.New("the sandbox looks up too many names; wait a second")
-
 // newResolver is the resolver of a box.
 func newResolver(pool *nameserver.Pool) *net.Resolver {
 	queries, streams := nameserver.NewBucket(lookupRate, lookupBurst), nameserver.NewBucket(streamRate, streamBurst)
@@ -30,13 +27,13 @@ func newResolver(pool *nameserver.Pool) *net.Resolver {
 			return nil, err
 		}
 		if !queries.Take(time.Now()) {
-			return nil, errLookups
+			return nil, nameserver.ErrTooMany
 		}
 		if strings.HasPrefix(network, "udp") {
 			return pool.Dial(ctx, server), nil
 		}
 		if !streams.Take(time.Now()) {
-			return nil, errLookups
+			return nil, nameserver.ErrTooMany
 		}
 		c, err := new(net.Dialer).DialContext(ctx, network, address)
 		if err != nil {

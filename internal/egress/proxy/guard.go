@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/nameserver"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/special"
 )
 
@@ -111,6 +112,8 @@ func newLookupError(ctx context.Context, name string, failed *net.DNSError) erro
 	switch {
 	case ctx.Err() != nil:
 		cause = "the client's connection has ended"
+	case nameserver.IsTooMany(failed):
+		cause = failed.Err
 	case failed.IsNotFound:
 		cause = "no such host"
 	case failed.IsTimeout:

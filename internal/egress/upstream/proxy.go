@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/nameserver"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -87,6 +88,8 @@ func (p *Proxy) Dial(ctx context.Context, resolver *net.Resolver) (Conn, error) 
 func dialCause(err error) error {
 	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
 		switch {
+		case nameserver.IsTooMany(lookup):
+			return nameserver.ErrTooMany
 		case lookup.IsNotFound:
 			return errors.New("no such host")
 		case lookup.IsTimeout:

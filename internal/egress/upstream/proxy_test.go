@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/nameserver"
 )
 
 // proxyOf is a proxy whose connections get the answer after their request.
@@ -167,5 +169,18 @@ func TestErrorsHaveNoPassword(t *testing.T) {
 	}
 	if strings.Contains(unusable.Inside(), "127") {
 		t.Errorf("inside: %s", unusable.Inside())
+	}
+}
+
+func TestALookupOfTheProxyAboveTheBoundTellsTheReason(t *testing.T) {
+	p, err := newProxy(&url.URL{Scheme: "http", Host: "proxy.example:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Dial(t.Context(), &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, nameserver.ErrTooMany
+	}})
+	if !errors.Is(err, nameserver.ErrTooMany) {
+		t.Errorf("%v", err)
 	}
 }
