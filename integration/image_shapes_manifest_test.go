@@ -92,7 +92,7 @@ func manifestShapes() []imageShape {
 }
 
 func refusedManifestShapes() []imageShape {
-	schema1, two := "manifest of schema 1, signed or not", "manifest that is an index, too, or is sent as one; a wrong digest"
+	schema1, two := "manifest of schema 1, signed or not", "manifest that has the fields or the type of an index, too; manifest with a wrong digest"
 	artifact, hash := "artifact, such as a chart, a module, a signature or an attestation", "digest other than sha256"
 	old := object{"schemaVersion": 1, "name": "shapes/image", "tag": "1", "architecture": "amd64", "fsLayers": []object{{"blobSum": digestOfImage(nil)}},
 		"history": []object{{"v1Compatibility": "{}"}}}

@@ -108,7 +108,7 @@ func entryShapes() []imageShape {
 }
 
 func linkShapes() []imageShape {
-	const row, refused = "hard links to lower layers, whiteouts and opaque directories, also of nothing, and files of AUFS", "hard link before its target; device 0:0"
+	const row, refused = "hard links to lower layers, whiteouts and opaque directories, also of missing files, and files of AUFS", "hard link before its target; device 0:0"
 	shape := func(s *shaper, name string) imageEntry { return imageFile(name, s.name+"\n") }
 	return []imageShape{
 		{row: row, name: "hard link to a lower layer", make: layers(func(s *shaper) [][]imageEntry {
