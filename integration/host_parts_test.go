@@ -136,19 +136,19 @@ func hostResolves(t *testing.T, text string) {
 	})
 }
 
-// askAt is a command that prints what the server at the address tells. It ends soon if nothing answers.
+// askAt is a command that prints the answer of the server at the address. It ends soon if nothing answers.
 func askAt(address string) []string {
 	return []string{"timeout", "10", "bash", "-c", "exec 3<>/dev/tcp/" + address + "/80; cat <&3"}
 }
 
-// tellsHost is what the server at the address tells a program of the host.
+// tellsHost is the answer of the server at the address to a program of the host.
 func (w *networkWorld) tellsHost(t *testing.T, address string) result {
 	t.Helper()
 	args := askAt(address)
 	return run(t, netnstest.Command(exec.Command(args[0], args[1:]...), w.host))
 }
 
-// tells is what the server at the address tells a program in the sandbox.
+// tells is the answer of the server at the address to a program in the sandbox.
 func (w *networkWorld) tells(t *testing.T, box, address string) result {
 	t.Helper()
 	return w.on(t, append([]string{"exec", box}, askAt(address)...)...)

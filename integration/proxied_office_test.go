@@ -130,7 +130,7 @@ var (
 )
 
 // A host whose outside is reachable by a proxy only: clients reach the same names as on other hosts, and nothing else. The
-// host looks no name up.
+// host does not look names up.
 func TestClientsWorkThroughAnUpstreamProxy(t *testing.T) {
 	need(t, world(), peers())
 	w := newOfficeWorld(t)

@@ -41,7 +41,7 @@ type PullOptions struct {
 	// RootCAs are the trusted certificates. Nil: the host's set.
 	RootCAs *x509.CertPool
 	// Credentials finds credentials. Nil: the files of Docker and podman. After an error of it the registry is asked
-	// without credentials, and Note is told.
+	// without credentials, and Note gets the error.
 	Credentials ImageCredentials
 	// Cache is the directory of downloads. Empty: one in the user's cache directory. All pulls with one
 	// directory share their downloads.
@@ -52,8 +52,8 @@ type PullOptions struct {
 	MaxBytes int64
 	// Stdin is read for the reference "-".
 	Stdin io.Reader
-	// Note is told, in one line each, what went wrong without an end of the pull, such as a credential helper that does not
-	// answer. Nil: only the error of a pull that fails for this reason tells it.
+	// Note gets one line for each fault after which the pull goes on, such as a credential helper that does not answer.
+	// Nil: only the error of a pull that fails for this reason tells it.
 	Note func(line string)
 	// Progress is told the progress of each layer, by one goroutine at a time. It should return soon.
 	Progress func(ImageProgress)

@@ -74,7 +74,7 @@ func nameOfImport(cmd *cli.Command) error {
 		return nil
 	}
 	if cmd.IsSet("name") && cmd.String("name") != words[1] {
-		return fmt.Errorf("the image has the two names %s and %s; leave out one of the word and --name", words[1], cmd.String("name"))
+		return fmt.Errorf("the image has the two names %s and %s; leave one of them out", words[1], cmd.String("name"))
 	}
 	return cmd.Set("name", words[1])
 }

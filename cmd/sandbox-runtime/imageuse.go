@@ -26,7 +26,7 @@ func pullFlag() cli.Flag {
 }
 
 // takeImage makes sure that the user has the image of a configuration, and returns the image's settings. Without
-// an image they are empty. note is told what a pull has to say.
+// an image they are empty. note gets the notes of a pull.
 func takeImage(ctx context.Context, cmd *cli.Command, m *sandbox.Manager, c spec.Config, note func(string)) (spec.ImageConfig, error) {
 	when := cmd.String("pull")
 	switch {

@@ -27,7 +27,7 @@ type Credential struct {
 // Credentials finds credentials.
 type Credentials interface {
 	// Lookup returns the credential for a repository of a registry, such as "docker.io" and "library/debian". An error stops
-	// no pull: it is told, and the credential beside it is used, which can be empty.
+	// no pull: Options.Note gets the error, and the credential beside it is used, which can be empty.
 	Lookup(ctx context.Context, host, repository string) (Credential, error)
 }
 

@@ -84,7 +84,7 @@ func (c *cache) openWhole(d download) (*os.File, error) {
 	return f, nil
 }
 
-// part is what a file has of an object.
+// A part has the bytes of an object that a file has so far.
 type part struct {
 	file *os.File
 	sum  hash.Hash

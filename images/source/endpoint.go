@@ -97,7 +97,7 @@ func (e *endpoint) connect(ctx context.Context) (*http.Client, error) {
 	return client, nil
 }
 
-// credentialLocked finds the credential. Most images are public, so a failed search is told, and the registry decides.
+// credentialLocked finds the credential. Most images are public, so Note gets the error of a search, and the registry decides.
 func (e *endpoint) credentialLocked(ctx context.Context) (Credential, error) {
 	found, err := e.options.Credentials.Lookup(ctx, e.host, e.repository)
 	if ctx.Err() != nil {

@@ -153,7 +153,7 @@ func TestHelpersAndEntriesHaveDockersOrder(t *testing.T) {
 	}
 }
 
-// The server in a question to a helper is the one of Docker's logins, whatever the key.
+// A question to a helper names the server as Docker's logins do, for each spelling of the key.
 func TestHelperIsAskedForDockersServer(t *testing.T) {
 	helperHome(t, `{"credHelpers":{"https://h.example/v1/":"test","docker.io":"test"}}`,
 		map[string]string{"test": "#!/bin/sh\nread -r s || [ -n \"$s\" ]\necho \"{\\\"Username\\\":\\\"$s\\\",\\\"Secret\\\":\\\"x\\\"}\"\n"})

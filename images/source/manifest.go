@@ -69,9 +69,9 @@ type document struct {
 var errSchema1 = errors.New("unsupported manifest of schema version 1, as Docker wrote before 2016; " +
 	"convert the image, as skopeo copy --format v2s2 does, or pull another tag")
 
-// parseDocument parses a manifest or an index. Its fields tell which of both it is. Media types that are declared for it,
-// as by a server or an index, must not say the contrary: of a document of two kinds two programs can have two opinions
-// (CVE-2021-41190).
+// parseDocument parses a manifest or an index. The fields of the document tell its kind. Media types that are declared for
+// the document, as by a server or an index, must not contradict the fields: two programs can read a document of two kinds
+// in two ways (CVE-2021-41190).
 func parseDocument(text []byte, declared ...types.MediaType) (*document, error) {
 	if len(text) > maxManifest {
 		return nil, fmt.Errorf("the manifest is larger than %d bytes", maxManifest)

@@ -38,7 +38,7 @@ type Options struct {
 	Credentials Credentials
 	// Stdin is read for the reference "-".
 	Stdin io.Reader
-	// Note is told, in one line each, what the caller should know of an Open that goes on, never twice at the same time.
+	// Note gets one line for each fault after which Open goes on, such as a helper that fails. Its calls do not overlap.
 	Note func(line string)
 	// Progress is called while layers are downloaded, never twice at the same time.
 	Progress func(Progress)

@@ -8,8 +8,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
 )
 
-// init does not return in the processes of networks: the follower of a router, the resolver, the one that serves published ports,
-// and the two of the proxied network. They are started from this program.
+// init does not return in the processes of networks: the follower of a router, the resolver, the one that serves
+// published ports, and the two of the proxied network. They are started from this program.
 func init() {
 	router.TakeOver()
 	resolver.TakeOver()

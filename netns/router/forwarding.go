@@ -93,8 +93,8 @@ func (s setting) write(value string) error {
 	return err
 }
 
-// forwardsAll says that the host forwards packets of all devices, whatever their settings are. IPv4 has no such
-// setting: "all" only sets each device.
+// forwardsAll says that the host forwards packets of all devices, also of devices whose own setting is off. IPv4 has no
+// such setting: "all" only sets each device.
 func forwardsAll(family string) (bool, error) {
 	if family != ipv6.name {
 		return false, nil
@@ -107,7 +107,7 @@ func forwardsAll(family string) (bool, error) {
 	return !isOff, err
 }
 
-// A forwarding is what the router needs of the host's devices.
+// A forwarding has the devices of the host, and the settings that the router switches on.
 type forwarding struct {
 	devices []device
 	needed  []setting

@@ -159,7 +159,7 @@ func wordServer(t *testing.T, address string) {
 	})
 }
 
-// The upstream proxy gets names, and whole URLs of plain HTTP. The host looks no name up. The passwords of the sandbox
+// The upstream proxy gets names, and whole URLs of plain HTTP. The host does not look names up. The passwords of the sandbox
 // and of the proxy do not mix.
 func TestAnUpstreamProxyGetsNames(t *testing.T) {
 	for _, secure := range []bool{false, true} {

@@ -176,7 +176,7 @@ func checkForwarded(t *testing.T, text string, r *Request) {
 	}
 }
 
-// A head for another proxy has the whole URL of the judged host, whatever form the client has sent.
+// A head for another proxy has the whole URL of the judged host, also if the client has sent another form.
 func TestHeadsForAnotherProxy(t *testing.T) {
 	for text, want := range map[string]string{
 		"GET /a?b=http://x/ HTTP/1.1\r\nHost: PyPI.org\r\n\r\n":                                                   "GET http://pypi.org/a?b=http://x/ HTTP/1.1\r\nHost: PyPI.org\r\n",

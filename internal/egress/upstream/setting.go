@@ -95,7 +95,7 @@ func New(u spec.Upstream) (*Proxies, error) {
 	return p, nil
 }
 
-// A Traffic is what a destination is asked for.
+// A Traffic is the kind of traffic to a destination.
 type Traffic string
 
 // The kinds of traffic, by the scheme of a URL.
