@@ -51,6 +51,7 @@ func (w *networkWorld) leavesNoPublisher(t *testing.T, when string) {
 func TestPortsArePublishedWithoutTheInternet(t *testing.T) {
 	need(t, world())
 	w := newNetworkWorld(t)
+	w.serve(t, w.outside, worldServer+":7")
 	before := netnstest.Shell(t, w.host, worldState)
 	for name, flags := range map[string][]string{"none": nil, "proxied": {"--allow", serverName}} {
 		t.Run(name, func(t *testing.T) {

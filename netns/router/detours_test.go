@@ -29,21 +29,45 @@ func TestDetoursAreFound(t *testing.T) {
 			if c.line != "" {
 				netnstest.Shell(t, w.host, c.line)
 			}
-			var found []Detour
-			err := w.on(func() (err error) { found, err = w.router.Detours(); return err })
-			if err != nil {
-				t.Fatal(err)
-			}
+			found := w.detours(t)
 			if c.fault == "" {
 				if len(found) > 0 {
 					t.Errorf("%+v", found)
 				}
 				return
 			}
-			if !slices.ContainsFunc(found, func(d Detour) bool { return strings.Contains(d.Fault, c.fault) && strings.Contains(d.Fix, c.fix) }) {
-				t.Errorf("%+v", found)
+			i := slices.IndexFunc(found, func(d Detour) bool { return strings.Contains(d.Fault, c.fault) && strings.Contains(d.Fix, c.fix) })
+			if i < 0 {
+				t.Fatalf("%+v", found)
+			}
+			w.fix(t, found[i].Fix)
+			if found = w.detours(t); len(found) > 0 {
+				t.Errorf("after the fix: %+v", found)
 			}
 		})
+	}
+}
+
+func (w *world) detours(t *testing.T) (found []Detour) {
+	t.Helper()
+	if err := w.on(func() (err error) { found, err = w.router.Detours(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// fix does what the text says.
+func (w *world) fix(t *testing.T, text string) {
+	t.Helper()
+	switch {
+	case text == "doctor --repair":
+		if err := w.on(func() error { return w.router.Repair(t.Context()) }); err != nil {
+			t.Fatal(err)
+		}
+	case strings.HasPrefix(text, "ip rule add"):
+		netnstest.Shell(t, w.host, text)
+	default: // the same rule for the router's device
+		netnstest.Shell(t, w.host, "ip rule add iif "+w.router.hostLink()+" to 200.0.0.0/8 table 7")
 	}
 }
 
