@@ -3,9 +3,7 @@ package images
 import (
 	"bytes"
 	"compress/gzip"
-	"crypto/sha256"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -14,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
@@ -109,32 +106,4 @@ func TestLayerOfZerosLeavesSpace(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	checkEmpty(t, dir)
-}
-
-// A sparse file of an archive of kilobytes is copied into the index.
-func TestSparseFilesCountAgainstTheBoundOfALayer(t *testing.T) {
-	layer := sparseTar(t, 64<<20)
-	digest := fmt.Sprintf("sha256:%x", sha256.Sum256(layer))
-	path := filepath.Join(t.TempDir(), "layer")
-	if err := os.WriteFile(path, layer, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	content, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer content.Close()
-	k := New(filepath.Join(t.TempDir(), "images"))
-	defer k.Close()
-	u := User{LayerBytes: 1 << 20}
-	if err := k.AddLayer(t.Context(), u, digest, content); err != nil {
-		t.Fatal(err)
-	}
-	add := launch.AddImage{Reference: "sparse", Config: []byte(`{"rootfs":{"type":"layers","diff_ids":["` + digest + `"]}}`)}
-	if _, err := k.AddImage(t.Context(), u, add); err == nil || !strings.Contains(err.Error(), "bytes of sparse files") || !strings.Contains(err.Error(), "--max-bytes") {
-		t.Errorf("an image beyond the bound: %v", err)
-	}
-	if _, err := k.AddImage(t.Context(), User{}, add); err != nil {
-		t.Errorf("an image within the default: %v", err)
-	}
 }

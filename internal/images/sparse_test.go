@@ -44,22 +44,32 @@ func TestSparseFilesCountAgainstTheBound(t *testing.T) {
 	if err := os.WriteFile(path, layer, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	content, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer content.Close()
-	k := New(filepath.Join(t.TempDir(), "images"))
-	defer k.Close()
-	u := User{UID: 1000, MaxBytes: 1 << 20}
-	if err := k.AddLayer(t.Context(), u, digest, content); err != nil {
-		t.Fatal(err)
-	}
 	add := launch.AddImage{Reference: "sparse", Config: []byte(`{"rootfs":{"type":"layers","diff_ids":["` + digest + `"]}}`)}
-	if _, err := k.AddImage(t.Context(), u, add); err == nil || !strings.Contains(err.Error(), "bytes of sparse files") {
-		t.Errorf("an image beyond the bound: %v", err)
-	}
-	if _, err := k.AddImage(t.Context(), User{UID: 1000}, add); err != nil {
-		t.Errorf("an image without a bound: %v", err)
+	for name, c := range map[string]struct {
+		bounded, free User
+		wayOut        string
+	}{
+		"of a rule":    {User{UID: 1000, MaxBytes: 1 << 20}, User{UID: 1000}, "remove images"},
+		"of a request": {User{LayerBytes: 1 << 20}, User{}, "--max-bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			content, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer content.Close()
+			k := New(filepath.Join(t.TempDir(), "images"))
+			defer k.Close()
+			if err := k.AddLayer(t.Context(), c.bounded, digest, content); err != nil {
+				t.Fatal(err)
+			}
+			_, err = k.AddImage(t.Context(), c.bounded, add)
+			if err == nil || !strings.Contains(err.Error(), "bytes of sparse files") || !strings.Contains(err.Error(), c.wayOut) {
+				t.Errorf("an image beyond the bound: %v", err)
+			}
+			if _, err := k.AddImage(t.Context(), c.free, add); err != nil {
+				t.Errorf("an image without the bound: %v", err)
+			}
+		})
 	}
 }

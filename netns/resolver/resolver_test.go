@@ -48,19 +48,30 @@ func TestOnlyQueriesReachTheNameServers(t *testing.T) {
 	}
 }
 
-// A connection that cannot be accepted, for example because the system has too many open files, does not end
-// the resolver.
-func TestTheResolverOutlivesFailedAccepts(t *testing.T) {
+// serving starts a resolver without name servers. It ends with the test.
+func serving(t *testing.T) (l *net.TCPListener, packets *net.UDPConn, ended <-chan error) {
+	t.Helper()
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	packets, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	packets, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- newForwarder(noServers).serve(packets, l) }()
+	failed, done := make(chan error, 1), make(chan struct{})
+	go func() {
+		failed <- newForwarder(noServers).serve(packets, l)
+		close(done)
+	}()
+	t.Cleanup(func() { l.Close(); packets.Close(); <-done })
+	return l, packets, failed
+}
+
+// A connection that cannot be accepted, for example because the system has too many open files, does not end
+// the resolver.
+func TestTheResolverOutlivesFailedAccepts(t *testing.T) {
+	l, packets, ended := serving(t)
 	for _, failUntil := range []func(time.Time) error{l.SetDeadline, packets.SetReadDeadline} {
 		for _, deadline := range []time.Time{time.Now(), {}} {
 			if err := failUntil(deadline); err != nil {
@@ -74,9 +85,6 @@ func TestTheResolverOutlivesFailedAccepts(t *testing.T) {
 		t.Fatalf("the resolver has ended: %v", err)
 	default:
 	}
-	l.Close()
-	packets.Close()
-	<-ended
 }
 
 // Busy sandboxes have all the work that a resolver has. Another one still gets a little.
@@ -151,17 +159,7 @@ func TestASandboxHasFewQueriesWithoutAnAnswer(t *testing.T) {
 
 // A connection can bring many queries, so the packet filter does not count them.
 func TestQueriesOfAConnectionAreBounded(t *testing.T) {
-	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	packets, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- newForwarder(noServers).serve(packets, l) }()
-	defer func() { l.Close(); packets.Close(); <-ended }()
+	l, _, _ := serving(t)
 	c, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
