@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -27,9 +29,12 @@ func (f forwarder) serve(packets *net.UDPConn, streams *net.TCPListener) error {
 }
 
 func (f forwarder) servePackets(c *net.UDPConn) error {
-	buffer := make([]byte, maxPacket)
+	if err := keepWhole(c); err != nil {
+		return err
+	}
+	buffer, control := make([]byte, maxPacket), make([]byte, unix.CmsgSpace(4))
 	for {
-		n, peer, err := c.ReadFromUDPAddrPort(buffer)
+		n, controls, _, peer, err := c.ReadMsgUDPAddrPort(buffer, control)
 		if errors.Is(err, net.ErrClosed) {
 			return err
 		}
@@ -37,17 +42,23 @@ func (f forwarder) servePackets(c *net.UDPConn) error {
 			time.Sleep(pause)
 			continue
 		}
-		q, answer, isOpen := f.accept(peer.Addr(), false, append([]byte(nil), buffer[:n]...))
-		reply := func(answer []byte) {
-			if answer != nil {
-				_, _ = c.WriteToUDPAddrPort(answer, peer) // a sandbox that is gone needs no answer
-			}
+		for _, message := range parts(buffer[:n], control[:controls]) {
+			f.servePacket(c, peer, append([]byte(nil), message...))
 		}
-		if isOpen {
-			go func() { reply(f.answer(context.Background(), q)) }()
-		} else {
-			reply(answer)
+	}
+}
+
+func (f forwarder) servePacket(c *net.UDPConn, peer netip.AddrPort, message []byte) {
+	q, answer, isOpen := f.accept(peer.Addr(), false, message)
+	reply := func(answer []byte) {
+		if answer != nil {
+			_, _ = c.WriteToUDPAddrPort(answer, peer) // a sandbox that is gone needs no answer
 		}
+	}
+	if isOpen {
+		go func() { reply(f.answer(context.Background(), q)) }()
+	} else {
+		reply(answer)
 	}
 }
 

@@ -250,3 +250,50 @@ func TestLongQueriesAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// The kernel can take many queries of a sandbox as one packet (udp(7), UDP_SEGMENT). The packet filter counts one.
+func TestAPacketOfManyQueriesIsFewQueries(t *testing.T) {
+	w := newWorld(t)
+	nameServer(t, w.internet)
+	sandbox := w.attachReady(t, Member{Link: "s-greedy", Number: 1})
+	zone := func(id uint16) []byte { // refused at once, in the order of the packets
+		q := dnsmessage.Question{Name: dnsmessage.MustNewName("a."), Type: dnsmessage.TypeAXFR, Class: dnsmessage.ClassINET}
+		m := dnsmessage.Message{Header: dnsmessage.Header{ID: id}, Questions: []dnsmessage.Question{q}}
+		packed, err := m.Pack()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return packed
+	}
+	many := dial(t, sandbox, "udp", spec.NameServer+":53").(*net.UDPConn)
+	const queries, last = 40, 7
+	one := zone(1)
+	raw, err := many.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set error
+	if err := raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, len(one)) }); err != nil || set != nil {
+		t.Fatal(err, set)
+	}
+	if _, err := many.Write(slices.Repeat(one, queries)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := many.Write(zone(last)); err != nil {
+		t.Fatal(err)
+	}
+	if err := many.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	for answer, n := make([]byte, 512), 0; ; n++ {
+		if _, err := many.Read(answer); err != nil {
+			t.Fatal(err)
+		}
+		if answer[1] == last {
+			if n == 0 || n > 4 {
+				t.Errorf("%d queries of one packet were answered, want 1 to 4", n)
+			}
+			return
+		}
+	}
+}

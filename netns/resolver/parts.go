@@ -1,0 +1,54 @@
+package resolver
+
+import (
+	"encoding/binary"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// A sandbox can hand the kernel many queries of one length at once (udp(7), UDP_SEGMENT). On the way they are one packet,
+// also for the bound of the router's packet filter. Without the option UDP_GRO, the kernel would part the packet before
+// the resolver's socket, and up to 128 queries would fill the socket in place of one.
+
+// maxParts is the number of queries of one packet that are answered. The C library sends two at once for a name.
+const maxParts = 4
+
+// keepWhole has the socket take packets as they come.
+func keepWhole(c *net.UDPConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var set error
+	if err := raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_GRO, 1) }); err != nil {
+		return err
+	}
+	return os.NewSyscallError("setsockopt", set)
+}
+
+// parts are the first queries of a packet. control has the control messages of the packet.
+func parts(packet, control []byte) (all [][]byte) {
+	size := partSize(control)
+	if size <= 0 {
+		return [][]byte{packet}
+	}
+	for len(packet) > 0 && len(all) < maxParts {
+		n := min(size, len(packet))
+		all = append(all, packet[:n])
+		packet = packet[n:]
+	}
+	return all
+}
+
+// partSize is the length of each part but the last. It is 0 for a packet of one part.
+func partSize(control []byte) int {
+	messages, _ := unix.ParseSocketControlMessage(control) // of the kernel
+	for _, m := range messages {
+		if m.Header.Level == unix.SOL_UDP && m.Header.Type == unix.UDP_GRO && len(m.Data) >= 4 {
+			return int(binary.NativeEndian.Uint32(m.Data))
+		}
+	}
+	return 0
+}
