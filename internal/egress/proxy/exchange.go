@@ -175,6 +175,9 @@ func (c *connection) passAnswerTo(to io.Writer, r *sniff.Request) (sequel, error
 		case answer.StatusCode < http.StatusOK:
 			continue
 		}
+		if guard, isGuard := to.(*passwordGuard); isGuard {
+			guard.startBody(answer.StatusCode)
+		}
 		next, err := passBody(to, from, head, answer, r)
 		if next == anyRequest && from.Buffered() > 0 {
 			next = noRequest // the server has sent more than the answer

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net/http"
 	"net/url"
 	"strings"
 )
@@ -12,40 +13,62 @@ import (
 // squid before 7.2 for example (CVE-2025-62168).
 var errPassword = errors.New("the upstream proxy writes its own password into an answer; correct the configuration of that proxy, for squid: email_err_data off")
 
-// A passwordGuard passes on an answer, and ends it before a password. It keeps only bytes that can begin one.
+// A passwordGuard passes on an answer, and ends it before a password.
+//
+// The bytes that the guard keeps do not depend on the password. Otherwise a server that works with the client could pause
+// behind some letters, and the client would see whether the password begins with them. The end of an answer still tells
+// them that a whole password was right.
 type passwordGuard struct {
 	to      io.Writer
 	secrets []string
-	held    []byte
+	// longest is the length of the longest of the secrets.
+	longest int
+	// isPage means that the answer can be a page of the proxy. Then the guard keeps its last bytes until more come. Other
+	// answers can be streams, and pass at once. So the guard ends them only behind a password that comes in parts.
+	isPage bool
+	last   []byte // longest-1 bytes at most, kept of a page and passed of another answer
 }
 
 // newPasswordGuard looks for the value of a field Proxy-Authorization, also as a part of a URL.
 func newPasswordGuard(to io.Writer, authorization string) *passwordGuard {
 	_, secret, _ := strings.Cut(authorization, " ")
 	secret = strings.TrimRight(secret, "=")
-	return &passwordGuard{to: to, secrets: []string{secret, url.QueryEscape(secret), url.PathEscape(secret)}}
+	g := &passwordGuard{to: to, secrets: []string{secret, url.QueryEscape(secret), url.PathEscape(secret)}}
+	for _, s := range g.secrets {
+		g.longest = max(g.longest, len(s))
+	}
+	return g
+}
+
+// startBody tells the status of the answer whose body comes.
+func (g *passwordGuard) startBody(status int) {
+	g.isPage, g.last = status >= http.StatusBadRequest, nil // the head has ended
 }
 
 func (g *passwordGuard) Write(b []byte) (int, error) {
-	all := append(g.held, b...)
-	keep := 0
+	all := append(g.last, b...)
 	for _, secret := range g.secrets {
 		if bytes.Contains(all, []byte(secret)) {
 			return 0, errPassword
 		}
-		for n := min(len(secret)-1, len(all)); n > keep; n-- {
-			if strings.HasPrefix(secret, string(all[len(all)-n:])) {
-				keep = n
-			}
-		}
 	}
-	passed := len(all) - keep
-	if _, err := g.to.Write(all[:passed]); err != nil {
+	border := max(len(all)-(g.longest-1), 0)
+	passed := b
+	if g.isPage {
+		passed = all[:border]
+	}
+	if _, err := g.to.Write(passed); err != nil {
 		return 0, err
 	}
-	g.held = bytes.Clone(all[passed:])
+	g.last = bytes.Clone(all[border:])
 	return len(b), nil
 }
 
 // end passes on the kept bytes after the last Write.
-func (g *passwordGuard) end() error { _, err := g.to.Write(g.held); return err }
+func (g *passwordGuard) end() error {
+	if !g.isPage {
+		return nil
+	}
+	_, err := g.to.Write(g.last)
+	return err
+}

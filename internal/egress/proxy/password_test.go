@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestThePasswordGuard(t *testing.T) {
@@ -25,6 +26,7 @@ func TestThePasswordGuard(t *testing.T) {
 		for _, size := range []int{1, 3, len(text)} {
 			var out strings.Builder
 			g := newPasswordGuard(&out, authorization)
+			g.startBody(http.StatusForbidden)
 			_, err := io.CopyBuffer(struct{ io.Writer }{g}, struct{ io.Reader }{strings.NewReader(text)}, make([]byte, size))
 			if err == nil {
 				err = g.end()
@@ -33,6 +35,56 @@ func TestThePasswordGuard(t *testing.T) {
 				t.Errorf("%q by %d: %q, error %v", text, size, out.String(), err)
 			}
 		}
+	}
+}
+
+// What is passed so far does not depend on the password: a server of the client's own would try one letter after the other.
+func TestThePasswordGuardTellsNoLetter(t *testing.T) {
+	for _, status := range []int{http.StatusOK, http.StatusForbidden} {
+		for _, text := range []string{"d", "dmlz", "page dmlz+XRv/jp", "0123456789abcdef0123456789abcdef"} {
+			var passed []int
+			for _, authorization := range []string{"Basic dmlz+XRv/jp3", "Basic 0123+567/abc"} {
+				var out strings.Builder
+				g := newPasswordGuard(&out, authorization)
+				g.startBody(status)
+				if _, err := io.WriteString(g, text); err != nil {
+					t.Fatal(err)
+				}
+				passed = append(passed, out.Len())
+			}
+			if passed[0] != passed[1] {
+				t.Errorf("status %d: of %q, %d and %d bytes were passed", status, text, passed[0], passed[1])
+			}
+		}
+	}
+}
+
+// A stream passes at once, also with the first letter of the password at its end.
+func TestAStreamOfAnUpstreamProxyIsNotKept(t *testing.T) {
+	w := newWorld(t, []string{"pypi.org"}, nil, nil)
+	read := make(chan struct{})
+	server(t, office, func(c *net.TCPConn) {
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+			fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nd")
+			<-read
+			fmt.Fprint(c, "!")
+		}
+	})
+	defer close(read)
+	w.useUpstream(t, "http://visitor:word@"+office) // dmlzaXRvcjp3b3Jk
+	c := dialTo(t, w.captured(t, w.address(t, "pypi.org", 80)))
+	defer c.Close()
+	fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: pypi.org\r\n\r\n")
+	if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if _, err := io.ReadFull(answer.Body, make([]byte, 1)); err != nil {
+		t.Errorf("the letter that came: %v", err)
 	}
 }
 
