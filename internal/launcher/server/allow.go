@@ -129,10 +129,15 @@ func (r *Rule) allowAddress(text string) (isNamed bool, err error) {
 }
 
 // allowNames checks the rules of the proxied network. A user with the network full reaches all public addresses
-// already. So only the names for other users need an entry of network_allow, and addresses always need one.
+// already. So only the names for other users need an entry of network_allow, and addresses always need one. With an
+// upstream proxy the names of all users need one: the proxy chooses the addresses, and these can be private.
 func (r *Rule) allowNames(g *spec.NetworkGrant) error {
-	isFull := slices.Contains(r.Networks, spec.NetworkFull)
-	if (g.Observe || g.Ask) && !isFull {
+	isFree := slices.Contains(r.Networks, spec.NetworkFull) && r.upstream == nil
+	switch {
+	case !g.Observe && !g.Ask || isFree:
+	case r.upstream != nil:
+		return refused("observe or ask: they can reach each name, and the upstream proxy of the rule may lead names to private addresses; use allow")
+	default:
 		return refused("observe or ask: they can reach each public name; a rule with the network %q allows them", spec.NetworkFull)
 	}
 	allowed, err := rules.ParseAll(r.NetworkAllow)
@@ -144,7 +149,7 @@ func (r *Rule) allowNames(g *spec.NetworkGrant) error {
 		return &launch.ConfigError{Reason: "allow" + err.Error()}
 	}
 	for _, one := range asked {
-		if isFull && !one.IsAddress() || slices.ContainsFunc(allowed, func(a rules.Rule) bool { return a.Covers(one) }) {
+		if isFree && !one.IsAddress() || slices.ContainsFunc(allowed, func(a rules.Rule) bool { return a.Covers(one) }) {
 			continue
 		}
 		reason := ""

@@ -59,3 +59,29 @@ func TestAUserChoosesNoUpstreamProxy(t *testing.T) {
 		}
 	}
 }
+
+// The upstream proxy can lead a name of the user to an address that the network full does not reach.
+func TestAUserOfAnUpstreamProxyHasTheNamesOfTheRule(t *testing.T) {
+	with, err := parseRules([]byte(`{"peers":[{"user":7,"networks":["full","proxied"],"network_allow":["a.test"],"upstream_proxy":"http://proxy.corp:3128"},
+		{"user":8,"networks":["full","proxied"]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range with.Peers {
+		r := &with.Peers[i]
+		for _, c := range []spec.Config{
+			{Allow: []string{"any.test"}},
+			{Network: spec.NetworkProxied, Observe: true},
+			{Network: spec.NetworkProxied, Ask: true},
+		} {
+			grant := c.Grant()
+			_, err := r.allowGrant(&grant)
+			if isRefused := errors.Is(err, launch.ErrRefused); isRefused != (r.upstream != nil) || !isRefused && err != nil {
+				t.Errorf("user %s: %+v: %v", r.User, grant, err)
+			}
+		}
+	}
+	if _, err := with.Peers[0].allowGrant(&spec.NetworkGrant{Allow: []string{"a.test"}}); err != nil {
+		t.Errorf("a name of the rule: %v", err)
+	}
+}
