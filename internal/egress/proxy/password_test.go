@@ -100,7 +100,7 @@ func TestThePasswordOfAnUpstreamProxyStaysOutside(t *testing.T) {
 	})
 	w.useUpstream(t, "http://visitor:word@"+office)
 	to := w.captured(t, w.address(t, "pypi.org", 80))
-	for method, reason := range map[string]string{"GET": "its own password", "TRACE": "TRACE"} {
+	for method, reason := range map[string]string{"GET": "its own password", "TRACE": "TRACE", "trace": "TRACE", "connect": "a tunnel"} {
 		c := dialTo(t, to)
 		fmt.Fprintf(c, "%s / HTTP/1.1\r\nHost: pypi.org\r\nMax-Forwards: 0\r\n\r\n", method)
 		got, _ := io.ReadAll(c)

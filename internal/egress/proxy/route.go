@@ -64,8 +64,11 @@ func (c *connection) forwarder(r *sniff.Request) (*upstream.Proxy, error) {
 		return nil, nil
 	}
 	p, err := c.upstreamFor(upstream.Requests)
-	if p != nil && strings.EqualFold(r.Method, http.MethodTrace) {
+	switch { // some proxies read methods in any case
+	case p != nil && strings.EqualFold(r.Method, http.MethodTrace):
 		return nil, &upstream.ForbiddenError{Reason: "the answer to TRACE can have the password of the proxy"}
+	case p != nil && strings.EqualFold(r.Method, http.MethodConnect):
+		return nil, &upstream.ForbiddenError{Reason: "the method can open a tunnel that no rule has judged; write CONNECT"}
 	}
 	return p, err
 }
