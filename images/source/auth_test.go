@@ -285,6 +285,9 @@ func TestGuardRefusesRequests(t *testing.T) {
 		"https://[::ffff:10.0.0.1]/":     "inside the network",
 		"https://localhost/":             "inside the network",
 		"https://x.localhost/":           "inside the network",
+		"https://localhost./":            "inside the network",
+		"https://X.Localhost./":          "inside the network",
+		"https://100.64.0.1/":            "inside the network",
 		"https://192.168.1.1/":           "inside the network",
 		"https://0.0.0.0/":               "inside the network",
 	} {

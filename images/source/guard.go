@@ -136,14 +136,18 @@ func isLoopback(host string) bool {
 	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
+// carrier has the addresses behind a NAT of a provider, which some clouds use for their services (RFC 6598).
+var carrier = netip.MustParsePrefix("100.64.0.0/10")
+
 // isInside says whether a literal address leads into the network of this host. Names are not resolved here.
 func isInside(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	if err != nil {
-		return strings.EqualFold(host, "localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost")
+		name := strings.ToLower(strings.TrimSuffix(host, "."))
+		return name == "localhost" || strings.HasSuffix(name, ".localhost")
 	}
 	addr = addr.Unmap()
-	return addr.IsLoopback() || addr.IsPrivate() || addr.IsLinkLocalUnicast() || addr.IsUnspecified() || addr.IsMulticast()
+	return carrier.Contains(addr) || addr.IsLoopback() || addr.IsPrivate() || addr.IsLinkLocalUnicast() || addr.IsUnspecified() || addr.IsMulticast()
 }
 
 // maxRedirects bounds the redirects of one request.
