@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -175,6 +177,23 @@ func TestNetworkOfAPoolHasSearchDomains(t *testing.T) {
 		after, err := m.PoolStats(t.Context())
 		if got.stdout != x.want || err != nil || after.Hits != before.Hits+1 {
 			t.Errorf("%s %s: %+v; %+v, %v", x.flag, x.value, got, after, err)
+		}
+	}
+}
+
+// Programs send the short name to the proxy, and to the server as the host of a request.
+func TestProxiedRequestsHaveShortNames(t *testing.T) {
+	need(t, world())
+	w := newSplitWorld(t)
+	setResolv(t, "search lab.corp.example Corp.Example\nnameserver 127.0.0.53\n")
+	l := netnstest.Listen(t, w.outside, worldServer+":8000")
+	go func() {
+		_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello ", r.Host) })) //nolint:gosec // of a test
+	}()
+	for _, flags := range [][]string{nil, {"--noproxy", "*"}} {
+		args := append([]string{"do", "--allow", "db.corp.example:8000", "--", "curl", "-sS"}, flags...)
+		if got := w.on(t, append(args, "http://db:8000/")...); got.stdout != "hello db:8000" {
+			t.Errorf("%q: %+v", flags, got)
 		}
 	}
 }

@@ -33,6 +33,8 @@ type box struct {
 	bucket  eventBucket
 	// resolver finds the addresses of names outside.
 	resolver *net.Resolver
+	// search are the search domains of the host, which the sandbox has, too.
+	search []string
 
 	// listeners are used by the one goroutine that carries out orders. end ends the context of their connections.
 	// sockets is the number of sockets in the last order that had some.
@@ -61,7 +63,7 @@ type box struct {
 
 func newBox(g *gateway, o link.Order) (*box, error) {
 	b := &box{
-		gateway: g, number: o.Number, resolver: newResolver(g.servers), used: o.Used, rules: &rules.List{},
+		gateway: g, number: o.Number, resolver: newResolver(g.servers), search: searchDomains(), used: o.Used, rules: &rules.List{},
 		open: map[*connection]struct{}{}, end: func() {},
 		embedder: embedder{open: map[uint64]chan link.Answer{}},
 	}

@@ -82,7 +82,8 @@ func (b *box) serveConnection(ctx context.Context, client *net.TCPConn) {
 	proxy.Serve(ctx, client, &proxy.Sandbox{
 		Rules: c, Names: b.names, Resolver: b.resolver, IsHost: b.gateway.host.contains, Report: c.report,
 		Ask: c.askFunction(), Meter: c.meterFunction(), ClientBuffer: clientBuffer, ServerBuffer: serverBuffer,
-		Upstream: proxies, Hint: hint,
+		Upstream: proxies, Hint: hint, Search: b.search,
+		Exists: func(name string) bool { return b.judgeName(name).Allowed },
 	})
 }
 

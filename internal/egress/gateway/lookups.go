@@ -18,6 +18,18 @@ const (
 	streamRate, streamBurst = 8, 32
 )
 
+// searchDomains are the search domains of the host. A host without a readable file has none.
+func searchDomains() []string {
+	c, err := nameserver.ReadConfig("/etc/resolv.conf")
+	if err != nil {
+		return nil
+	}
+	for i, domain := range c.Search {
+		c.Search[i] = strings.ToLower(domain)
+	}
+	return c.Search
+}
+
 // newResolver is the resolver of a box.
 func newResolver(pool *nameserver.Pool) *net.Resolver {
 	queries, streams := nameserver.NewBucket(lookupRate, lookupBurst), nameserver.NewBucket(streamRate, streamBurst)

@@ -82,7 +82,7 @@ func (c *connection) aim(r *sniff.Request, isFirst bool) {
 	} else if r.Address.IsValid() {
 		next.Address = netip.AddrPortFrom(r.Address, r.Port)
 	} else {
-		next.Name = r.Host
+		next.Name = c.box.whole(r.Host)
 	}
 	isSame := next.Name == c.event.Name && next.Port == c.event.Port && (next.Name != "" || next.Address == c.event.Address)
 	if isSame && !isFirst {

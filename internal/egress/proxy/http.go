@@ -79,7 +79,7 @@ func (c *connection) judge(ctx context.Context, r *sniff.Request, isFirst bool) 
 	name, port := c.event.Name, c.event.Port
 	v := c.box.Rules.Request(name, port, r.Method, r.Path)
 	switch {
-	case r.Host != name:
+	case !c.box.means(r.Host, name):
 		return denied(rules.Verdict{Rule: v.Rule, Reason: fmt.Sprintf("the request is for the host %.255q at an address of %s", r.Host, name)})
 	case r.Port != 0 && r.Port != port:
 		return denied(rules.Verdict{Rule: v.Rule, Reason: fmt.Sprintf("the request is for port %d at port %d of %s", r.Port, port, name)})

@@ -48,6 +48,10 @@ type Sandbox struct {
 	Names *names.Table
 	// Resolver finds the addresses of allowed names, outside of the sandbox.
 	Resolver *net.Resolver
+	// Search are the search domains of the host, in lower case.
+	Search []string
+	// Exists says whether the sandbox can look a name up. A nil Exists is false for each name.
+	Exists func(name string) bool
 	// Upstream chooses the upstream proxies of destinations. A nil Upstream chooses none.
 	Upstream *upstream.Proxies
 	// Hint is a way out for servers that are not reached directly. It may be empty.

@@ -291,7 +291,7 @@ func (c *connection) serveOpening(ctx context.Context, v rules.Verdict, read fun
 		c.fail(err)
 	case o.ServerName == "":
 		c.deny(v.Rule, fmt.Sprintf("TLS without a server name (SNI) is not allowed; ask for %s", c.event.Name))
-	case o.ServerName != c.event.Name:
+	case !c.box.means(o.ServerName, c.event.Name):
 		c.deny(v.Rule, fmt.Sprintf("TLS asks for the server name %.255q at an address of %s", o.ServerName, c.event.Name))
 	default:
 		c.pass(ctx, v, o)

@@ -1,0 +1,40 @@
+package proxy
+
+import "strings"
+
+// whole is the name that a program without the proxy looks up for the name of a request. A name without a dot has the
+// first search domain with which it exists: programs that ask the proxy leave that to the proxy.
+func (b *Sandbox) whole(name string) string {
+	if b.Exists == nil || !isShort(name) {
+		return name
+	}
+	for _, domain := range b.Search {
+		if longer := name + "." + domain; b.Exists(longer) {
+			return longer
+		}
+	}
+	return name
+}
+
+// means says whether a request for a host is one for the name: a program that has found the name by a search domain
+// asks the server for the short one. A name with a dot can be that of another customer of the same server, so it must be
+// the whole name.
+func (b *Sandbox) means(host, name string) bool {
+	if host == name {
+		return true
+	}
+	if !isShort(host) {
+		return false
+	}
+	for _, domain := range b.Search {
+		if name == host+"."+domain {
+			return true
+		}
+	}
+	return false
+}
+
+// isShort is true for the names that programs look up in the search domains first. "localhost" is the sandbox itself.
+func isShort(name string) bool {
+	return name != "" && name != "localhost" && !strings.Contains(name, ".")
+}
