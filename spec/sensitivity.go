@@ -208,6 +208,8 @@ func otherRules(from, to Config) string {
 		return ", without published ports"
 	case a.Observe && !b.Observe:
 		return ", without --observe and with the names of its rules alone"
+	case a.UpstreamProxy != "" && b.UpstreamProxy == "":
+		return ", without the upstream proxy; repeat --upstream-proxy to keep it"
 	default:
 		return ", with other rules"
 	}

@@ -148,6 +148,8 @@ func TestMessagesOfAChangeNameTheLevelAndTheRules(t *testing.T) {
 		"The network of this sandbox is still proxied, with other rules.":                                  {named, observed, ""},
 		"The network of this sandbox is still proxied, without --observe and with the names of its rules alone.": {
 			observed, named, ""},
+		"The network of this sandbox is still proxied, without the upstream proxy; repeat --upstream-proxy to keep it.": {
+			Config{Network: NetworkProxied, UpstreamProxy: "http://proxy.test:3128"}, named, ""},
 	} {
 		if got := NewNetworkChange(test.from, test.to.Raised(test.level), 0).Message; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
