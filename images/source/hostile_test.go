@@ -224,7 +224,7 @@ func TestRetryAfterIsKeptAndBounded(t *testing.T) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}))
 	before := f.count("blobs")
-	refuses(t, f.ref(), testOptions(t), "429", "86400; try again later")
+	refuses(t, f.ref(), testOptions(t), "429", "24h0m0s; try again later")
 	if n := f.count("blobs") - before; n != 2 { // with the config
 		t.Errorf("%d requests", n)
 	}

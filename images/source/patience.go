@@ -131,8 +131,8 @@ func statusError(response *http.Response) error {
 		body = nil // the status says enough
 	}
 	err = &answerError{response.StatusCode, fmt.Sprintf("the server answered %s%s", describe(response.StatusCode, body), unknownWays(response))}
-	if after := response.Header.Get("Retry-After"); after != "" && retryStatus(response.StatusCode) {
-		err = fmt.Errorf("%w, and asks for a pause of %s; try again later", err, after)
+	if after := retryAfter(response.Header.Get("Retry-After"), time.Now()); after > 0 && retryStatus(response.StatusCode) {
+		err = fmt.Errorf("%w, and asks for a pause of %s; try again later", err, after.Round(time.Second))
 	}
 	return err
 }
