@@ -115,6 +115,8 @@ func tagged(all []descriptor, tag string) ([]descriptor, error) {
 	switch {
 	case len(all) == 0:
 		return nil, errors.New("the layout has no image")
+	case len(found) == 0 && len(tags) == 0:
+		return nil, fmt.Errorf("no image with the tag %q; the layout has no tags: leave the tag out", tag)
 	case len(found) == 0:
 		return nil, fmt.Errorf("no image with the tag %q; the tags are %s", tag, line(strings.Join(tags, ", "), 200))
 	case tag == "" && len(tags) > 1:

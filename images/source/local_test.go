@@ -79,6 +79,8 @@ func TestLayoutIsRead(t *testing.T) {
 	mustRead(t, "oci:"+dir+":2.0", o, two)
 	refuses(t, "oci:"+dir, o, "several images; add one of the tags")
 	refuses(t, "oci:"+dir+":3", o, `no image with the tag "3"`, "2.0")
+	untagged := putLayout(t, layoutFiles(t, map[string][]byte{"": noise(t, 1, 1000)}))
+	refuses(t, "oci:"+untagged+":3", o, `no image with the tag "3"; the layout has no tags: leave the tag out`)
 	single := putLayout(t, layoutFiles(t, map[string][]byte{"x": one}))
 	mustRead(t, "oci:"+single, o, one)
 	o.Platform = "linux/arm64"
