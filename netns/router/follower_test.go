@@ -131,28 +131,6 @@ func TestAPortOfABridgeStaysNoted(t *testing.T) {
 	}
 }
 
-// An uplink with another name keeps its guard and its note.
-func TestARenamedUplinkStaysNoted(t *testing.T) {
-	w := newWorld(t)
-	heard := make(chan string, 10)
-	near := w.addCard(t, "near", "9.7.7.")
-	hear(t, near, "0.0.0.0:82", heard)
-	netnstest.Shell(t, w.internet, "ip route add 9.7.7.0/24 via "+hostIPv4)
-	before := forwardingState(t, w)
-	w.attach(t, Member{Link: "s-one", Number: 1})
-	netnstest.Shell(t, w.host, "ip link set wan down && ip link set wan name other && ip link set other up")
-	w.attach(t, Member{Link: "s-two", Number: 2}) // looks at the devices
-	if _, err := exchangeWithin(w.internet, "udp", "9.7.7.9:82", time.Second); err == nil || len(heard) > 0 {
-		t.Error("a renamed uplink forwards")
-	}
-	w.detach(t, nil, "s-one")
-	w.detach(t, nil, "s-two")
-	netnstest.Shell(t, w.host, "ip link set other down && ip link set other name wan")
-	if after := forwardingState(t, w); after != before {
-		t.Errorf("before:\n%s\nafter:\n%s", before, after)
-	}
-}
-
 func forwardingState(t *testing.T, w *world) string {
 	t.Helper()
 	return netnstest.Shell(t, w.host, "grep -s . /proc/sys/net/ipv4/conf/*/forwarding /proc/sys/net/ipv6/conf/*/f*forwarding")

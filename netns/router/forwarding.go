@@ -253,14 +253,15 @@ func bitsOf(f family) (on, except switched) {
 // exceptOf and a family are in state.Enabled if a device of Enabled was off although "all" was on.
 const exceptOf = "except/"
 
-// note notes a setting that the router switches on. Those of uplinks are also in Enabled as FAMILY/DEVICE, where versions
-// of this program look that know nothing of Switched. A renamed device keeps its number in Switched.
+// note notes a setting that the router switches on. Those of uplinks are in Enabled as FAMILY/DEVICE, where also
+// versions of this program look that know nothing of Switched.
 func (s *state) note(d device, f family, isException bool) {
 	if d.isUplink && f.name != reverse.name {
 		s.Enabled = append(s.Enabled, setting{f.name, d.name}.key())
 		if mark := exceptOf + f.name; isException && !slices.Contains(s.Enabled, mark) {
 			s.Enabled = append(s.Enabled, mark)
 		}
+		return
 	}
 	on, except := bitsOf(f)
 	if isException {
