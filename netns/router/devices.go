@@ -17,15 +17,14 @@ import (
 type device struct {
 	index int
 	name  string
-	// isUp is false for a device that takes no packets now, such as the port of a bridge: the kernel takes its packets as
-	// those of the bridge.
+	// isUp is false for a device that takes no packets now.
 	isUp bool
 	// isUplink says that packets to the internet go out through the device.
 	isUplink bool
 }
 
-// networkDevices are the devices of all networks of the host, uplinks first. Ports of bridges are among them, since
-// they can leave the bridge with the settings that they had before.
+// networkDevices are the devices of all networks of the host, uplinks first. Ports of bridges and the like are
+// none: the kernel takes their packets as those of the other device.
 func networkDevices(host *netlink.Handle) ([]device, error) {
 	links, err := listed(host.LinkList)
 	if err != nil {
@@ -38,11 +37,10 @@ func networkDevices(host *netlink.Handle) ([]device, error) {
 	var found, rest []device
 	for _, l := range links {
 		a := l.Attrs()
-		if a.Flags&net.FlagLoopback != 0 || strings.HasPrefix(a.Name, linkPrefix) {
+		if a.Flags&net.FlagLoopback != 0 || a.MasterIndex != 0 || strings.HasPrefix(a.Name, linkPrefix) {
 			continue
 		}
-		isUp := a.Flags&net.FlagUp != 0 && a.MasterIndex == 0
-		d := device{a.Index, a.Name, isUp, slices.Contains(uplinks[0], a.Index) || slices.Contains(uplinks[1], a.Index)}
+		d := device{a.Index, a.Name, a.Flags&net.FlagUp != 0, slices.Contains(uplinks[0], a.Index) || slices.Contains(uplinks[1], a.Index)}
 		if d.isUplink {
 			found = append(found, d)
 		} else {

@@ -106,46 +106,19 @@ func TestExceptionsStayGuarded(t *testing.T) {
 	}
 }
 
-// A device that becomes the port of a bridge keeps its guard and its note: it can leave the bridge again.
-func TestAPortOfABridgeStaysNoted(t *testing.T) {
-	w := newWorld(t)
-	heard := make(chan string, 10)
-	hear(t, w.internet, "0.0.0.0:82", heard)
-	near := w.addCard(t, "near", "9.7.7.")
-	netnstest.Shell(t, w.host, "ip link add bridge type bridge; ip link set bridge up")
-	before := forwardingState(t, w)
-	w.attach(t, Member{Link: "s-one", Number: 1})
-	netnstest.Shell(t, w.host, "ip link set near master bridge")
-	w.attach(t, Member{Link: "s-two", Number: 2}) // looks at the devices
-	netnstest.Shell(t, w.host, "ip link set near nomaster")
-	if _, err := exchangeWithin(near, "udp", internetIPv4+":82", time.Second); err == nil || len(heard) > 0 {
-		t.Error("a device that was a port forwards")
-	}
-	netnstest.Shell(t, w.host, "ip link set near master bridge")
-	w.attach(t, Member{Link: "s-three", Number: 3})
-	for _, link := range []string{"s-one", "s-two", "s-three"} {
-		w.detach(t, nil, link)
-	}
-	if after := forwardingState(t, w); after != before {
-		t.Errorf("before:\n%s\nafter:\n%s", before, after)
-	}
-}
-
-func forwardingState(t *testing.T, w *world) string {
-	t.Helper()
-	return netnstest.Shell(t, w.host, "grep -s . /proc/sys/net/ipv4/conf/*/forwarding /proc/sys/net/ipv6/conf/*/f*forwarding")
-}
-
 // A host with more devices than the state has room for keeps the others as they are.
 func TestDevicesBeyondTheRoomOfTheStateStayOff(t *testing.T) {
 	w := newWorld(t)
 	netnstest.Shell(t, w.host, "for i in $(seq 60); do ip link add d$i type veth peer name e$i; ip link set d$i up; ip link set e$i up; done")
-	before := forwardingState(t, w)
+	settings := func() string {
+		return netnstest.Shell(t, w.host, "grep -s . /proc/sys/net/ipv4/conf/*/forwarding /proc/sys/net/ipv6/conf/*/f*forwarding")
+	}
+	before := settings()
 	serve(t, w.internet, "0.0.0.0:80")
 	one := w.attach(t, Member{Link: "s-one", Number: 1})
 	wantAnswer(t, one, internetIPv4+":80", hostIPv4)
 	w.detach(t, nil, "s-one")
-	if after := forwardingState(t, w); after != before {
+	if after := settings(); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
 }
