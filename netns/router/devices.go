@@ -17,14 +17,14 @@ import (
 type device struct {
 	index int
 	name  string
-	// isUp is false for a device that takes no packets now.
+	// isUp is false for a device that takes no packets now, and for ports of bridges and the like: the kernel takes
+	// their packets as those of the other device.
 	isUp bool
 	// isUplink says that packets to the internet go out through the device.
 	isUplink bool
 }
 
-// networkDevices are the devices of all networks of the host, uplinks first. Ports of bridges and the like are
-// none: the kernel takes their packets as those of the other device.
+// networkDevices are the devices of all networks of the host, uplinks first. Those that are not up keep their settings.
 func networkDevices(host *netlink.Handle) ([]device, error) {
 	links, err := listed(host.LinkList)
 	if err != nil {
@@ -37,10 +37,11 @@ func networkDevices(host *netlink.Handle) ([]device, error) {
 	var found, rest []device
 	for _, l := range links {
 		a := l.Attrs()
-		if a.Flags&net.FlagLoopback != 0 || a.MasterIndex != 0 || strings.HasPrefix(a.Name, linkPrefix) {
+		if a.Flags&net.FlagLoopback != 0 || strings.HasPrefix(a.Name, linkPrefix) {
 			continue
 		}
-		d := device{a.Index, a.Name, a.Flags&net.FlagUp != 0, slices.Contains(uplinks[0], a.Index) || slices.Contains(uplinks[1], a.Index)}
+		isUp := a.Flags&net.FlagUp != 0 && a.MasterIndex == 0
+		d := device{a.Index, a.Name, isUp, slices.Contains(uplinks[0], a.Index) || slices.Contains(uplinks[1], a.Index)}
 		if d.isUplink {
 			found = append(found, d)
 		} else {

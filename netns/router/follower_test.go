@@ -1,12 +1,18 @@
 package router
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
@@ -104,6 +110,70 @@ func TestExceptionsStayGuarded(t *testing.T) {
 	if got := netnstest.Shell(t, w.host, "cat /proc/sys/net/ipv4/conf/near/forwarding /proc/sys/net/ipv4/conf/wan/forwarding"); got != "0\n1" {
 		t.Errorf("forwarding: %s", got)
 	}
+}
+
+// A device that gets another name, or becomes a port of a bridge, keeps the guard and gets its settings back.
+func TestChangedDevicesGetTheirSettingsBack(t *testing.T) {
+	for name, change := range map[string]struct{ to, back string }{
+		"renamed": {"ip link set wan down; ip link set wan name other; ip link set other up; ip route add default via " + internetIPv4,
+			"ip link set other down; ip link set other name wan; ip link set wan up"},
+		"names exchanged": {"ip link set wan down; ip link set near down; ip link set wan name x; ip link set near name wan; ip link set x name near; ip link set wan up; ip link set near up",
+			"ip link set wan down; ip link set near down; ip link set wan name x; ip link set near name wan; ip link set x name near"},
+		"a port":     {"ip link set near master bridge", "ip link set near nomaster"},
+		"was a port": {"ip link set near master bridge; sleep 0.3; ip link set near nomaster", "true"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.addCard(t, "near", "9.7.7.")
+			netnstest.Shell(t, w.host, "ip link add bridge type bridge")
+			settings := func() string {
+				return netnstest.Shell(t, w.host, "grep -s . /proc/sys/net/ipv4/conf/*/forwarding /proc/sys/net/ipv6/conf/*/f*forwarding")
+			}
+			before := settings()
+			w.attach(t, Member{Link: "s-one", Number: 1})
+			netnstest.Shell(t, w.host, change.to)
+			testhost.Eventually(t, "each device with forwarding is guarded", func() bool { return len(unguarded(t, w)) == 0 })
+			w.detach(t, nil, "s-one")
+			netnstest.Shell(t, w.host, change.back)
+			if after := settings(); after != before {
+				t.Errorf("before:\n%s\nafter:\n%s", before, after)
+			}
+		})
+	}
+}
+
+// unguarded are the devices of the host that forward IPv4 for all.
+func unguarded(t *testing.T, w *world) (names []string) {
+	t.Helper()
+	err := w.on(func() error {
+		f, err := openLasting(nil, w.router.hostTable())
+		if err != nil {
+			return err
+		}
+		defer f.close()
+		set := guarded(ipv4)
+		elements, err := f.conn.GetSetElements(f.named(set))
+		if err != nil {
+			return err
+		}
+		host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		defer host.Close()
+		devices, err := networkDevices(host)
+		for _, d := range devices {
+			isGuarded := slices.ContainsFunc(elements, func(e nftables.SetElement) bool { return bytes.Equal(e.Key, interfaceName(d.name)) })
+			if isOff, e := (setting{ipv4.name, d.name}).isOff(); e != nil || !isOff && !isGuarded {
+				names = append(names, d.name)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
 }
 
 // A host with more devices than the state has room for keeps the others as they are.

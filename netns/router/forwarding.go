@@ -171,6 +171,7 @@ func (o *opened) enableForwarding(link netlink.Link, w forwarding) error {
 func (o *opened) noteDevice(d device, f family, routers []state) (bool, error) {
 	s := setting{f.name, d.name}
 	if o.state.has(d, f) {
+		o.noteInRoom(d, f, o.state.isException(d, f)) // by its present name, and by its index
 		return true, nil
 	}
 	if needed, err := d.isNeeded(f); err != nil || !needed {
@@ -188,13 +189,18 @@ func (o *opened) noteDevice(d device, f family, routers []state) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	return o.noteInRoom(d, f, !allOff), nil
+}
+
+// noteInRoom notes a setting if the alias has room for that.
+func (o *opened) noteInRoom(d device, f family, isException bool) bool {
 	noted := o.state.clone()
-	noted.note(d, f, !allOff)
+	noted.note(d, f, isException)
 	if !noted.fitsAlias() {
-		return false, nil
+		return false
 	}
 	o.state = noted
-	return true, nil
+	return true
 }
 
 // restore switches the settings of the router off, except those that another router needs.
@@ -253,15 +259,14 @@ func bitsOf(f family) (on, except switched) {
 // exceptOf and a family are in state.Enabled if a device of Enabled was off although "all" was on.
 const exceptOf = "except/"
 
-// note notes a setting that the router switches on. Those of uplinks are in Enabled as FAMILY/DEVICE, where also
-// versions of this program look that know nothing of Switched.
+// note notes a setting that the router switches on. Switched has it by the device's index, since names change. The
+// settings of uplinks are also in Enabled as FAMILY/DEVICE, for versions of this program that know nothing of Switched.
 func (s *state) note(d device, f family, isException bool) {
 	if d.isUplink && f.name != reverse.name {
-		s.Enabled = append(s.Enabled, setting{f.name, d.name}.key())
-		if mark := exceptOf + f.name; isException && !slices.Contains(s.Enabled, mark) {
-			s.Enabled = append(s.Enabled, mark)
+		s.enable(setting{f.name, d.name}.key())
+		if isException {
+			s.enable(exceptOf + f.name)
 		}
-		return
 	}
 	on, except := bitsOf(f)
 	if isException {
@@ -272,6 +277,12 @@ func (s *state) note(d device, f family, isException bool) {
 		return
 	}
 	s.Switched = append(s.Switched, switched(d.index)<<switchedBits|on)
+}
+
+func (s *state) enable(key string) {
+	if !slices.Contains(s.Enabled, key) {
+		s.Enabled = append(s.Enabled, key)
+	}
 }
 
 func (s *state) placeOf(d device) int {
@@ -291,11 +302,11 @@ func (s *state) hasBit(d device, bit switched) bool {
 
 // isException says whether the setting was off although "all" was on.
 func (s *state) isException(d device, f family) bool {
-	_, except := bitsOf(f)
-	if slices.Contains(s.Enabled, setting{f.name, d.name}.key()) {
-		return slices.Contains(s.Enabled, exceptOf+f.name)
+	on, except := bitsOf(f)
+	if s.hasBit(d, on) {
+		return s.hasBit(d, except)
 	}
-	return s.hasBit(d, except)
+	return slices.Contains(s.Enabled, setting{f.name, d.name}.key()) && slices.Contains(s.Enabled, exceptOf+f.name)
 }
 
 // forgetGone makes room: devices that are gone have no settings.
