@@ -203,15 +203,16 @@ func (o *opened) noteInRoom(d device, f family, isException bool) bool {
 	return true
 }
 
-// restore switches the settings of the router off, except those that another router needs.
-func restore(host *netlink.Handle, name string, s state) error {
+// restore switches the settings of the router off, except those that another router needs. It says whether there are
+// other routers.
+func restore(host *netlink.Handle, name string, s state) (areOthers bool, err error) {
 	routers, err := others(host, name)
 	if err != nil {
-		return err
+		return false, err
 	}
 	devices, err := networkDevices(host)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, f := range settings {
 		allOff, e := (setting{f.name, "all"}).isOff()
@@ -229,7 +230,7 @@ func restore(host *netlink.Handle, name string, s state) error {
 			err = errors.Join(err, setting{f.name, d.name}.disable())
 		}
 	}
-	return err
+	return len(routers) > 0, err
 }
 
 // A switched is a device with settings that routers have switched on: its index, and bits.

@@ -440,6 +440,25 @@ func TestTwoRoutersShareTheHost(t *testing.T) {
 	}
 }
 
+// Routers that end at once see each other. The last one switches forwarding off all the same.
+func TestTwoRoutersEndAtOnce(t *testing.T) {
+	w := newWorld(t)
+	other := &world{host: w.host, internet: w.internet, router: Router{Dir: t.TempDir(), Resolv: resolvFile(t)}}
+	m := Member{Link: "s-one", Number: 1}
+	for range 10 {
+		w.attach(t, m)
+		other.attach(t, m)
+		var ends sync.WaitGroup
+		for _, w := range []*world{w, other} {
+			ends.Go(func() { w.detach(t, nil, m.Link) })
+		}
+		ends.Wait()
+		if got := netnstest.Shell(t, w.host, "cat /proc/sys/net/ipv4/conf/wan/forwarding"); got != "0" {
+			t.Fatalf("forwarding is %s", got)
+		}
+	}
+}
+
 // A sandbox's programs can bind addresses that are not theirs (IP_FREEBIND). Nothing with such a
 // source gets out.
 func TestForeignSourcesDoNotPass(t *testing.T) {

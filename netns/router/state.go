@@ -148,8 +148,14 @@ func (r Router) removeFromHost(host *netlink.Handle) error {
 		if link.Attrs().Alias != "" {
 			err = s.readFrom(link.Attrs()) // the link can vanish with a namespace that ends now
 		}
+		areOthers, e := restore(host, name, s)
 		// The links of other sandboxes can be gone with their processes: no Detach forgets their connections.
-		err = errors.Join(err, restore(host, name, s), forgetRanges(s.addresses()), deleteLink(host, link)) // the link has the ranges
+		err = errors.Join(err, e, forgetRanges(s.addresses()), deleteLink(host, link)) // the link has the ranges
+		// Two routers that end at once see each other. The last one without a device sees none.
+		if areOthers {
+			_, e = restore(host, name, s)
+			err = errors.Join(err, e)
+		}
 	} else if isGone {
 		err = nil
 	}
