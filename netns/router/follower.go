@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"syscall"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -77,6 +79,7 @@ type follower struct {
 	turn, dir *os.File // for the lock
 	inRouter  chan<- func()
 	host      *netlink.Handle
+	last      state // of the last look
 }
 
 // runFollower is the life of the process.
@@ -97,7 +100,7 @@ func runFollower(args []string) error {
 	if err != nil {
 		return err
 	}
-	f := &follower{Router{Dir: args[0]}, worker.File(1), worker.File(2), inRouter, host}
+	f := &follower{router: Router{Dir: args[0]}, turn: worker.File(1), dir: worker.File(2), inRouter: inRouter, host: host}
 	for {
 		err := f.look() // first at what has changed before the changes were heard
 		if isNoDevice(err) {
@@ -148,33 +151,46 @@ func dropInTwoThreads(namespace *os.File) (chan<- func(), error) {
 	return calls, errors.Join(worker.ReduceCapabilities(unix.CAP_NET_ADMIN), <-ready)
 }
 
-// hostChanges tells of changes of devices, addresses, rules and settings of forwarding. Changes of routes do not
-// matter (see device), and a router of the internet has thousands each second. Changes that are not fetched become one.
+// hostChanges tells of changes of devices, addresses, rules and settings of forwarding, and of removed tables of
+// nftables. Changes of routes do not matter (see device), and a router of the internet has thousands each second.
+// Changes that are not fetched become one.
 func hostChanges() (<-chan struct{}, error) {
-	const ipv4Netconf, ipv6Netconf = 24, 25 // RTNLGRP_IPV4_NETCONF, RTNLGRP_IPV6_NETCONF
-	s, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+	const ipv4Netconf, ipv6Netconf, tables = 24, 25, 7 // RTNLGRP_IPV4_NETCONF, RTNLGRP_IPV6_NETCONF, NFNLGRP_NFTABLES
+	routing, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
 		unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, ipv4Netconf, ipv6Netconf)
 	if err != nil {
 		return nil, fmt.Errorf("follow the host: %w", err)
 	}
+	firewall, err := nl.Subscribe(unix.NETLINK_NETFILTER, tables)
+	if err != nil {
+		return nil, fmt.Errorf("follow the host's nftables: %w", err)
+	}
 	changes := make(chan struct{}, 1)
-	go func() {
-		for {
-			_, _, err := s.Receive()
-			if err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR) { // lost changes are changes
-				time.Sleep(lookTime)
-			}
-			select {
-			case changes <- struct{}{}:
-			default:
-			}
-		}
-	}()
+	go listen(routing, changes, func(uint16) bool { return true })
+	go listen(firewall, changes, func(kind uint16) bool { return kind == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELTABLE })
 	return changes, nil
 }
 
-// look brings the router up to date with the host. If something has flushed the host's table, no sandbox has a
-// network, and the next command of the router repairs it: look does nothing then.
+// listen tells of messages that matter, and of lost messages, for ever.
+func listen(s *nl.NetlinkSocket, changes chan<- struct{}, matters func(kind uint16) bool) {
+	for {
+		messages, _, err := s.Receive()
+		if err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR) { // lost changes are changes
+			time.Sleep(lookTime)
+		}
+		if err == nil && !slices.ContainsFunc(messages, func(m syscall.NetlinkMessage) bool { return matters(m.Header.Type) }) {
+			continue
+		}
+		select {
+		case changes <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// look brings the router up to date with the host. If something has removed the router's device or its table, no
+// sandbox has a network, and nothing guards the host's devices: look switches their settings off. The next command of
+// the router repairs the table and switches the settings on again.
 func (f *follower) look() error {
 	unlock, err := f.lock()
 	if err != nil {
@@ -183,11 +199,20 @@ func (f *follower) look() error {
 	defer unlock()
 	o := &opened{router: f.router, host: f.host}
 	name := f.router.hostLink()
-	if err := o.state.read(f.host, name); err != nil {
+	if err := o.state.read(f.host, name); isNoDevice(err) {
+		if _, e := restore(f.host, name, f.last); e != nil {
+			return e
+		}
+		return err
+	} else if err != nil {
 		return err
 	}
+	f.last = o.state.clone()
 	table, isThere, err := f.router.openHostTable()
-	if err == nil && isThere {
+	if err == nil && !isThere {
+		return f.close(o.state, table)
+	}
+	if err == nil {
 		isThere, err = table.hasGuard()
 	}
 	if err != nil || !isThere {
@@ -198,6 +223,7 @@ func (f *follower) look() error {
 		return err
 	}
 	w, err := o.noteForwarding(link)
+	f.last = o.state.clone()
 	if err == nil {
 		err = errors.Join(o.repairRules(name), o.enableForwarding(link, w))
 	}
@@ -207,6 +233,25 @@ func (f *follower) look() error {
 	done := make(chan error)
 	f.inRouter <- func() { done <- o.refreshHostSets() }
 	return <-done
+}
+
+// close switches off what the tables of other routers do not guard.
+func (f *follower) close(s state, table *firewall) error {
+	routers, err := others(f.host, f.router.hostLink())
+	if err != nil {
+		return err
+	}
+	var guards []state
+	for _, r := range routers {
+		isThere, err := table.has(r.table)
+		if err != nil {
+			return err
+		}
+		if isThere {
+			guards = append(guards, r)
+		}
+	}
+	return switchOff(f.host, s, guards)
 }
 
 // lock is [Router.lock] by open files.

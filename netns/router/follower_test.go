@@ -225,6 +225,57 @@ func TestTheFollowerEndsWithTheRouter(t *testing.T) {
 	testhost.Eventually(t, "the follower has ended", func() bool { return !follower.Lives() })
 }
 
+// Without the router's device or table nothing guards the host, so nothing is forwarded.
+func TestForwardingEndsWithTheGuard(t *testing.T) {
+	for name, loss := range map[string]string{"device": "ip link del ", "table": "nft flush ruleset # "} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.attach(t, Member{Link: "s-one", Number: 1})
+			w.addCard(t, "late", "9.7.7.")
+			settings := func() string {
+				return netnstest.Shell(t, w.host, "for d in wan late; do cat /proc/sys/net/ipv4/conf/$d/forwarding; grep -s . /proc/sys/net/ipv6/conf/$d/force_forwarding; done; true")
+			}
+			testhost.Eventually(t, "the follower has looked", func() bool {
+				return netnstest.Shell(t, w.host, "cat /proc/sys/net/ipv4/conf/late/forwarding") == "1"
+			})
+			netnstest.Shell(t, w.host, loss+w.router.hostLink())
+			testhost.Eventually(t, "nothing is forwarded", func() bool { return !strings.Contains(settings(), "1") })
+		})
+	}
+}
+
+// Two routers do not leave to each other what no table guards.
+func TestForwardingOfTwoRoutersEndsWithTheGuards(t *testing.T) {
+	w := newWorld(t)
+	other := &world{host: w.host, internet: w.internet, router: Router{Dir: t.TempDir(), Resolv: resolvFile(t)}}
+	w.attach(t, Member{Link: "s-one", Number: 1})
+	other.attach(t, Member{Link: "s-one", Number: 1})
+	netnstest.Shell(t, w.host, "nft flush ruleset")
+	testhost.Eventually(t, "nothing is forwarded", func() bool {
+		return netnstest.Shell(t, w.host, "cat /proc/sys/net/ipv4/conf/wan/forwarding") == "0"
+	})
+}
+
+// A sandbox has its network again after the next command of the router.
+func TestTheRouterComesBackAfterAFlush(t *testing.T) {
+	w := newWorld(t)
+	before := hostState(t, w)
+	serve(t, w.internet, "0.0.0.0:80")
+	one := w.attach(t, Member{Link: "s-one", Number: 1})
+	netnstest.Shell(t, w.host, "nft flush ruleset")
+	testhost.Eventually(t, "nothing is forwarded", func() bool {
+		return netnstest.Shell(t, w.host, "cat /proc/sys/net/ipv4/conf/wan/forwarding") == "0"
+	})
+	two := w.attach(t, Member{Link: "s-two", Number: 2})
+	wantAnswer(t, one, internetIPv4+":80", hostIPv4)
+	wantAnswer(t, two, internetIPv4+":80", hostIPv4)
+	w.detach(t, nil, "s-one")
+	w.detach(t, nil, "s-two")
+	if after := hostState(t, w); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
 // Two threads of the follower have CAP_NET_ADMIN, and none has another privilege.
 func TestTheFollowerHasOneCapabilityInTwoThreads(t *testing.T) {
 	w := newWorld(t)

@@ -210,9 +210,14 @@ func restore(host *netlink.Handle, name string, s state) (areOthers bool, err er
 	if err != nil {
 		return false, err
 	}
+	return len(routers) > 0, switchOff(host, s, routers)
+}
+
+// switchOff switches the settings of the state off, except those that the other routers need.
+func switchOff(host *netlink.Handle, s state, routers []state) error {
 	devices, err := networkDevices(host)
 	if err != nil {
-		return false, err
+		return err
 	}
 	for _, f := range settings {
 		allOff, e := (setting{f.name, "all"}).isOff()
@@ -230,7 +235,7 @@ func restore(host *netlink.Handle, name string, s state) (areOthers bool, err er
 			err = errors.Join(err, setting{f.name, d.name}.disable())
 		}
 	}
-	return len(routers) > 0, err
+	return err
 }
 
 // A switched is a device with settings that routers have switched on: its index, and bits.

@@ -69,7 +69,9 @@ func (r Router) hostLink() string {
 	return linkPrefix + hex.EncodeToString(seed[:6])
 }
 
-func (r Router) hostTable() string { return tableName + "-" + r.hostLink()[len(linkPrefix):] }
+func (r Router) hostTable() string { return hostTableOf(r.hostLink()) }
+
+func hostTableOf(link string) string { return tableName + "-" + link[len(linkPrefix):] }
 
 func (r Router) pin() string { return filepath.Join(r.Dir, "router") }
 

@@ -25,6 +25,8 @@ type state struct {
 	// Enabled and Switched are the settings that the routers switched on: see [state.note].
 	Enabled  []string   `json:"enabled,omitempty"`
 	Switched []switched `json:"switched,omitempty"`
+	// table is the name of the router's table on the host. Only [others] sets it.
+	table string
 }
 
 func (s state) addresses() ranges { return ranges{s.Range, s.Local} }
@@ -74,6 +76,7 @@ func others(host *netlink.Handle, own string) ([]state, error) {
 		var s state
 		a := l.Attrs()
 		if a.Name != own && strings.HasPrefix(a.Name, linkPrefix) && json.Unmarshal([]byte(a.Alias), &s) == nil {
+			s.table = hostTableOf(a.Name)
 			found = append(found, s)
 		}
 	}
@@ -131,12 +134,17 @@ func (r Router) openHostTable() (f *firewall, isThere bool, err error) {
 	if f, err = openFirewall(nil, r.hostTable()); err != nil {
 		return nil, false, err
 	}
+	isThere, err = f.has(f.table.Name)
+	return f, isThere, err
+}
+
+// has says whether the kernel has a table of this name.
+func (f *firewall) has(table string) (bool, error) {
 	tables, err := f.conn.ListTablesOfFamily(f.table.Family)
 	if err != nil {
-		return nil, false, fmt.Errorf("nftables: %w", err)
+		return false, fmt.Errorf("nftables: %w", err)
 	}
-	isThere = slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == f.table.Name })
-	return f, isThere, nil
+	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == table }), nil
 }
 
 // removeFromHost removes all of the router from the host. Each of its steps can be repeated.
