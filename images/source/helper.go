@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -30,7 +31,10 @@ func askHelper(ctx context.Context, helper, server string) (Credential, bool, er
 	out := &bounded{limit: maxHelper}
 	cmd.Stdout = out
 	// The group has the programs that the helper starts. Without a terminal a question for a password fails at once.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// The helper ends with a killed client. For this the thread that starts the helper must live.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -105,6 +106,29 @@ func TestHelperThatLeavesAProgram(t *testing.T) {
 	if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
 		_ = unix.Kill(pid, unix.SIGKILL) // it can have ended
 	}
+}
+
+// A helper ends with a killed client.
+func TestHelperEndsWithItsClient(t *testing.T) {
+	if os.Getenv("SOURCE_TEST_CLIENT") != "" {
+		_, _, _ = askHelper(t.Context(), "test", "some.example")
+		return
+	}
+	home := helperHome(t, `{"credsStore":"test"}`, map[string]string{"test": "#!/bin/sh\ncd ${0%/*} && echo $$ >new && mv new helper && exec sleep 1000\n"})
+	client := exec.Command("/proc/self/exe", "-test.run=^TestHelperEndsWithItsClient$")
+	client.Env = append(os.Environ(), "SOURCE_TEST_CLIENT=1")
+	if err := client.Start(); err != nil {
+		t.Fatal(err)
+	}
+	testhost.Eventually(t, "the helper runs", func() bool {
+		_, err := os.Stat(filepath.Join(home, "helper"))
+		return err == nil
+	})
+	if err := client.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = client.Wait() // tells that it was killed
+	checkEnded(t, filepath.Join(home, "helper"))
 }
 
 // A file that cannot be read stops no pull of a public image, either.
