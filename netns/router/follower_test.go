@@ -176,6 +176,58 @@ func unguarded(t *testing.T, w *world) (names []string) {
 	return names
 }
 
+// A device that becomes the port of a bridge keeps its guard and its note: it can leave the bridge again.
+func TestAPortOfABridgeStaysNoted(t *testing.T) {
+	w := newWorld(t)
+	heard := make(chan string, 10)
+	hear(t, w.internet, "0.0.0.0:82", heard)
+	near := w.addCard(t, "near", "9.7.7.")
+	netnstest.Shell(t, w.host, "ip link add bridge type bridge; ip link set bridge up")
+	before := forwardingState(t, w)
+	w.attach(t, Member{Link: "s-one", Number: 1})
+	netnstest.Shell(t, w.host, "ip link set near master bridge")
+	w.attach(t, Member{Link: "s-two", Number: 2}) // looks at the devices
+	netnstest.Shell(t, w.host, "ip link set near nomaster")
+	if _, err := exchangeWithin(near, "udp", internetIPv4+":82", time.Second); err == nil || len(heard) > 0 {
+		t.Error("a device that was a port forwards")
+	}
+	netnstest.Shell(t, w.host, "ip link set near master bridge")
+	w.attach(t, Member{Link: "s-three", Number: 3})
+	for _, link := range []string{"s-one", "s-two", "s-three"} {
+		w.detach(t, nil, link)
+	}
+	if after := forwardingState(t, w); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+// An uplink with another name keeps its guard and its note.
+func TestARenamedUplinkStaysNoted(t *testing.T) {
+	w := newWorld(t)
+	heard := make(chan string, 10)
+	near := w.addCard(t, "near", "9.7.7.")
+	hear(t, near, "0.0.0.0:82", heard)
+	netnstest.Shell(t, w.internet, "ip route add 9.7.7.0/24 via "+hostIPv4)
+	before := forwardingState(t, w)
+	w.attach(t, Member{Link: "s-one", Number: 1})
+	netnstest.Shell(t, w.host, "ip link set wan down && ip link set wan name other && ip link set other up")
+	w.attach(t, Member{Link: "s-two", Number: 2}) // looks at the devices
+	if _, err := exchangeWithin(w.internet, "udp", "9.7.7.9:82", time.Second); err == nil || len(heard) > 0 {
+		t.Error("a renamed uplink forwards")
+	}
+	w.detach(t, nil, "s-one")
+	w.detach(t, nil, "s-two")
+	netnstest.Shell(t, w.host, "ip link set other down && ip link set other name wan")
+	if after := forwardingState(t, w); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+func forwardingState(t *testing.T, w *world) string {
+	t.Helper()
+	return netnstest.Shell(t, w.host, "grep -s . /proc/sys/net/ipv4/conf/*/forwarding /proc/sys/net/ipv6/conf/*/f*forwarding")
+}
+
 // A host with more devices than the state has room for keeps the others as they are.
 func TestDevicesBeyondTheRoomOfTheStateStayOff(t *testing.T) {
 	w := newWorld(t)
