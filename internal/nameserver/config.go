@@ -1,11 +1,14 @@
 package nameserver
 
 import (
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -32,11 +35,18 @@ type Config struct {
 // ReadConfig reads a resolv.conf(5). Lines and names that the C library would not understand are left out. Without a
 // name server the Config has the loopback address, as resolv.conf(5) says.
 func ReadConfig(path string) (Config, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a named pipe would block the open
 	if err != nil {
 		return Config{}, err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return Config{}, err
+	}
+	if !info.Mode().IsRegular() {
+		return Config{}, fmt.Errorf("read %s: not a regular file", path)
+	}
 	text, err := io.ReadAll(io.LimitReader(f, maxConfig))
 	if err != nil {
 		return Config{}, err
