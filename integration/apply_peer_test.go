@@ -115,8 +115,8 @@ func TestAnOrdinaryUserAppliesARename(t *testing.T) {
 	}
 }
 
-// The launcher reads for whoever may not, and whoever asks for it writes: with no
-// right but its own.
+// The launcher reads files that the client may not read. The client writes the files of the host, with its own
+// rights.
 func TestAnOrdinaryUserAppliesWithItsOwnRights(t *testing.T) {
 	home, peer := newPeer(t)
 	before := snapshotOf(t, home)

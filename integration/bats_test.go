@@ -21,7 +21,7 @@ import (
 // minutes.
 const batsVariable = "SANDBOX_RUNTIME_INTEGRATION_BATS"
 
-// batsFolder is what setup-bats has made, or "".
+// batsFolder is the folder that setup-bats has made, or "".
 var batsFolder = sync.OnceValue(func() string {
 	out, err := exec.Command("./setup-bats", "-n").Output()
 	if err != nil {

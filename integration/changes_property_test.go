@@ -84,7 +84,7 @@ func TestPatchesAreWhatTheSandboxSaw(t *testing.T) {
 	})
 }
 
-// A transaction joins what the same command writes without one, above what another has written before.
+// A transaction joins the same writes as the command makes without one, above earlier writes of other commands.
 func TestTransactionsJoinWhatTheyWrote(t *testing.T) {
 	need(t, layersOfAnywhere(t))
 	forSeeds(t, func(t *testing.T, ground string, seed int) {

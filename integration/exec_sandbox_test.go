@@ -591,7 +591,7 @@ func TestReasonsBlameTheNetworkOnEvidence(t *testing.T) {
 	}
 }
 
-// A command that fills the shared memory is told so, whatever its status. Later commands are not.
+// A command that fills the shared memory is told so, with each status. Later commands are not.
 func TestFilledSharedMemoryIsTold(t *testing.T) {
 	s := newSandboxes(t)
 	s.up("box", "--shm-size", "1m")
@@ -605,7 +605,7 @@ func TestFilledSharedMemoryIsTold(t *testing.T) {
 	}
 }
 
-// A caller that starts a server with "&" learns why nobody answers.
+// A caller that starts a server with "&" learns why the server does not answer.
 func TestReasonsNameTheProcessesThatWereLeft(t *testing.T) {
 	s := newSandboxes(t)
 	s.up("box")

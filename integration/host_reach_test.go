@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 )
 
-// A reachCase is a host with several networks. The sandbox must reach what the host reaches.
+// A reachCase is a host with several networks. The sandbox must reach the same networks as the host.
 type reachCase struct {
 	name  string
 	build func(t *testing.T, w *networkWorld)
@@ -37,7 +37,7 @@ var reachCases = []reachCase{
 	{"IPv6 only", func(t *testing.T, w *networkWorld) { w.withoutFamily(t, "-4") }, map[string]string{worldServer6: "outside"}, nil},
 }
 
-// A sandbox with full, and one with proxied, reach what the host reaches, and are seen as the host.
+// A sandbox with full, and one with proxied, reach the same networks as the host. The networks see the host.
 func TestSandboxesReachWhatTheHostReaches(t *testing.T) {
 	need(t, world())
 	for _, c := range reachCases {

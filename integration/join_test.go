@@ -320,7 +320,7 @@ func TestALauncherThatEndsFinishesAJoin(t *testing.T) {
 	}
 }
 
-// A person at a terminal learns what exec waits for.
+// exec names the cause of its wait on a terminal.
 func TestALongJoinIsToldOnATerminal(t *testing.T) {
 	need(t, layersOfAnywhere(t))
 	s := newSandboxes(t)

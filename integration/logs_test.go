@@ -47,8 +47,8 @@ func TestLogsFollowsUntilTheEnd(t *testing.T) {
 	}
 }
 
-// The output of a server is endless. Its log keeps the head and the tail, and a follower gets what
-// comes, with any amount before.
+// The output of a server is endless. Its log keeps the head and the tail, and a follower gets all
+// new output, with any amount before.
 func TestLogsOfLongOutput(t *testing.T) {
 	s := newSandboxes(t)
 	s.up("box")

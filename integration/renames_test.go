@@ -91,7 +91,7 @@ func TestADirectoryOfTheHostIsRenamed(t *testing.T) {
 	})
 }
 
-// copiesAre holds that an archive and a patch of a sandbox's changes make of a copy what was seen.
+// copiesAre applies an archive and a patch of a sandbox's changes to copies. Both copies then equal the seen tree.
 func (s *sandboxes) copiesAre(name, home string, seen map[string]string) {
 	s.t.Helper()
 	for _, suffix := range []string{".tar", ".patch"} {

@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/conffiles"
 )
 
-// shownConffiles describes what a sandbox sees of these files below a directory in the place of /etc.
+// shownConffiles describes the view that a sandbox has of these files below a directory in the place of /etc.
 func shownConffiles(t *testing.T, dir string, to *node, files []conffiles.File) string {
 	t.Helper()
 	p := &plan{root: newDir(), rules: &rules{}}

@@ -276,7 +276,7 @@ func TestRootsShareCopiesWithoutInodes(t *testing.T) {
 	}
 }
 
-// The kernel does not promise what an overlay shows after a change of its lower layers. The host name is the
+// The kernel makes no promise about an overlay after a change of its lower layers. The host name is the
 // text of a file of one layer.
 func TestNothingIsAddedBesideSharedCopies(t *testing.T) {
 	testhost.PrivateMounts(t)

@@ -63,7 +63,7 @@ func (s *source) isOwnListener() bool {
 	})
 }
 
-// noteSocket says what a bound socket opens.
+// noteSocket notes the access that a bound socket gives.
 func (r *Root) noteSocket(s *source) {
 	host := r.ids.host().uid
 	if slices.Contains(engineSockets, path.Base(s.real)) {

@@ -27,7 +27,7 @@ static const char *const plain[] = { "debug", "systemd-cgroup", 0 };
 /* The whole program follows the OCI program: commandline.WholeVariable. */
 static const char whole_variable[] = "_SANDBOX_RUNTIME_WHOLE=";
 
-/* after returns what follows a prefix in a text, or NULL. */
+/* after returns the rest of a text behind a prefix, or NULL. */
 static const char *after(const char *prefix, const char *text)
 {
 	while (*prefix)
@@ -140,7 +140,7 @@ static int is_set(const char *variable, char **environment)
 }
 
 /*
- * choose_program returns the start of the program to run. stack is what the kernel gives to a new
+ * choose_program returns the start of the program to run. stack is the stack that the kernel gives to a new
  * process: the number of arguments, the arguments, the environment, the auxiliary vector. A C library
  * finds the program's headers through this vector (getauxval(3)), for its thread-local storage.
  */

@@ -23,7 +23,7 @@ func main() {
 	})
 }
 
-// asWhole ends what only the start of this program needs, if the OCI program has started it.
+// asWhole undoes the marks of a start by the OCI program: the variable and the name of the process.
 func asWhole() {
 	if os.Getenv(commandline.WholeVariable) == "" {
 		return

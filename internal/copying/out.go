@@ -61,7 +61,7 @@ func (c *Copying) toStdout(ctx context.Context, from string) error {
 		return err
 	}
 	copied := make(chan error, 1)
-	go func() { // ends with the process, if nobody reads the standard output
+	go func() { // ends with the process, if no process reads the standard output
 		_, err := io.Copy(os.Stdout, r)
 		copied <- errors.Join(streams.IgnoreEnough(err), r.Close())
 	}()

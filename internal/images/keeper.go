@@ -149,7 +149,7 @@ func (k *Keeper) AddLayer(ctx context.Context, u User, diffID string, content *o
 	return err
 }
 
-// limits are those of an addition by a user who may still add some bytes, and the way out of a refusal.
+// limits returns the limits of an addition, and the way out of a refusal. The user may still add some bytes.
 func (u User) limits(left int64) (limits store.Limits, wayOut string) {
 	limits = store.DefaultLimits()
 	wayOut = "no layer can have more"

@@ -35,7 +35,7 @@ func processesIn(leaf *cgroups.Leaf) (names []string) {
 }
 
 // leftReason tells that processes of an ended command were killed. A caller that has started a server with "&"
-// learns why nobody answers.
+// learns why the server does not answer.
 func leftReason(names []string) string {
 	more := ""
 	if len(names) > mostLeft {

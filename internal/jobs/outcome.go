@@ -21,7 +21,7 @@ type ending struct {
 	// because the caller gave up. timeout is the command's timeout.
 	timedOut, cancelled bool
 	timeout             time.Duration
-	// asked says that the runtime has sent SIGTERM before it killed what was left after the grace.
+	// asked says that the runtime has sent SIGTERM before it killed the rest after the grace.
 	asked bool
 	grace time.Duration
 	// removed says that the removal of the sandbox has begun.

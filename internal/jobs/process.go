@@ -46,7 +46,7 @@ type Process struct {
 	StartedAt time.Time
 	Timeout   time.Duration
 	files     *filewatch.Recording
-	// call is what the agent tries to execute.
+	// call is the program that the agent tries to execute.
 	call program.Call
 	// before is the traffic of the sandbox before the start: see trafficOf.
 	before *spec.Traffic

@@ -73,7 +73,7 @@ func openSources(c *spec.Config) (_ *sources, err error) {
 	return s, nil
 }
 
-// checkText refuses what JSON cannot hold: encoding/json would put other characters in its place, and the sandbox
+// checkText refuses text that JSON cannot hold: encoding/json would put other characters in its place, and the sandbox
 // would have another value than the caller's.
 func checkText(c spec.Config) error {
 	if !utf8.ValidString(c.Cwd) {

@@ -21,7 +21,8 @@ func TestRefusedCallsAreInTheResult(t *testing.T) {
 	source := filepath.Join(dir, "p.c")
 	testhost.WriteFile(t, source, "#include <stdio.h>\nint main(void) { return puts(\"out\") < 0; }\n")
 	if out, err := exec.Command("gcc", "-fsanitize=address", "-o", filepath.Join(dir, "p"), source).CombinedOutput(); err != nil {
-		t.Skipf("no gcc with AddressSanitizer: %v: %s", err, out)
+		t.Logf("%v: %s", err, out)
+		t.Skip("gcc has no AddressSanitizer")
 	}
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)

@@ -74,7 +74,7 @@ func leadsTo(path string, device, inode uint64) bool {
 	case unix.ENOENT, unix.ENOTDIR:
 		return false
 	}
-	return true // nobody can tell
+	return true // no file tells
 }
 
 func replacedNote(m shown) string {

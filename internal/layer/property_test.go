@@ -36,7 +36,7 @@ func TestChangesMakeTheBaseWhatTheOverlayShows(t *testing.T) {
 	}
 }
 
-// changesAreWhatShows holds that the base with the changes is what the overlay shows.
+// changesAreWhatShows compares the base with the changes and the tree that the overlay shows.
 func changesAreWhatShows(t *testing.T, o *overlay) {
 	t.Helper()
 	s := o.stack()
@@ -46,7 +46,7 @@ func changesAreWhatShows(t *testing.T, o *overlay) {
 	for _, c := range changes {
 		transfer(t, s, c, copied)
 	}
-	for _, c := range slices.Backward(changes) { // what is made in a directory changes its time
+	for _, c := range slices.Backward(changes) { // a new entry changes the time of its directory
 		stamp(t, c, copied)
 	}
 	compare(t, snapshot(t, copied), snapshot(t, o.merged))

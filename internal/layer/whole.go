@@ -158,8 +158,8 @@ func (c *copier) entries(path string, above int) (dirs []string, err error) {
 	return dirs, nil
 }
 
-// copyUp has the kernel copy an entry to the uppermost layer, with all of its content. To set the time of
-// the last access to what it is changes nothing else: fs/overlayfs/inode.c, ovl_setattr.
+// copyUp has the kernel copy an entry to the uppermost layer, with all of its content. The kernel does so
+// when a process sets the time of the last access. copyUp sets the present time again, which changes nothing else: fs/overlayfs/inode.c, ovl_setattr.
 func copyUp(dir int, name string) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {

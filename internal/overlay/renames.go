@@ -136,7 +136,7 @@ func (all renamings) makeWhole(ctx context.Context, mark bool) error {
 	return nil
 }
 
-// wayOut is what to do if a renamed directory cannot be copied.
+// wayOut is the advice for a renamed directory that cannot be copied.
 func wayOut(err error) string {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return "; the sandbox has no room for the copy: remove files in the sandbox, or rename the directory back"

@@ -16,7 +16,7 @@ import (
 type Detour struct {
 	// Destination is an address of the internet, or one in a network of the host.
 	Destination netip.Addr
-	// Fault says what happens to the packets.
+	// Fault describes the fate of the packets.
 	Fault string
 	// Fix tells the way out.
 	Fix string

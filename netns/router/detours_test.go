@@ -56,7 +56,7 @@ func (w *world) detours(t *testing.T) (found []Detour) {
 	return found
 }
 
-// fix does what the text says.
+// fix takes the way out of the text.
 func (w *world) fix(t *testing.T, text string) {
 	t.Helper()
 	switch {

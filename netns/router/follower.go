@@ -102,7 +102,7 @@ func runFollower(args []string) error {
 	}
 	f := &follower{router: Router{Dir: args[0]}, turn: worker.File(1), dir: worker.File(2), inRouter: inRouter, host: host}
 	for {
-		err := f.look() // first at what has changed before the changes were heard
+		err := f.look() // first at the changes before the follower listened
 		if isNoDevice(err) {
 			return nil // the router is gone
 		}
@@ -235,7 +235,7 @@ func (f *follower) look() error {
 	return <-done
 }
 
-// close switches off what the tables of other routers do not guard.
+// close switches off the settings that the tables of other routers do not guard.
 func (f *follower) close(s state, table *firewall) error {
 	routers, err := others(f.host, f.router.hostLink())
 	if err != nil {

@@ -296,7 +296,7 @@ func TestForwardingEndsWithTheGuard(t *testing.T) {
 	}
 }
 
-// Two routers do not leave to each other what no table guards.
+// Two routers do not leave unguarded settings to each other.
 func TestForwardingOfTwoRoutersEndsWithTheGuards(t *testing.T) {
 	w := newWorld(t)
 	other := &world{host: w.host, internet: w.internet, router: Router{Dir: t.TempDir(), Resolv: resolvFile(t)}}

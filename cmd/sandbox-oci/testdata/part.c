@@ -1,4 +1,4 @@
-/* Stands for one of the two programs of a file: it says its name and what a C library needs of its start. */
+/* Stands for one of the two programs of a file: it prints its name and the values that a C library takes from its start. */
 #include <elf.h>
 #include <stdio.h>
 #include <sys/auxv.h>

@@ -107,8 +107,8 @@ type running struct {
 	// tell says that the client gets the answer about the start without a request. This answer
 	// has files that the client must get.
 	tell bool
-	// abandoned says that this call has started a detached command of which its client does not
-	// know, and then ends the command. call.mu guards it.
+	// abandoned says that this call has started a detached command, that the client does not know the
+	// command, and that the call therefore ends the command. call.mu guards abandoned.
 	abandoned bool
 	// starts says that this call has started the detached command, and gaveUp that the client has
 	// given up the command. call.mu guards gaveUp.
@@ -230,7 +230,7 @@ func (c *call) known(r *running) {
 // forgetTime bounds the end of an abandoned command.
 const forgetTime = 30 * time.Second
 
-// endAbandoned kills a detached command of which no client knows, and removes its state.
+// endAbandoned kills a detached command that no client knows, and removes its state.
 func (c *call) endAbandoned(r *running) {
 	ctx, cancel := context.WithTimeout(context.Background(), forgetTime)
 	defer cancel()
