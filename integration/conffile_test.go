@@ -67,7 +67,7 @@ func TestFilesOfPackagesAreShown(t *testing.T) {
 		return func() error { return os.WriteFile(packagedFiles+"/open", []byte(text), 0o644) }
 	}
 	const list = "ls " + packagedFiles + " 2>/dev/null || echo none"
-	for _, c := range []hostChange{
+	p.follows([]hostChange{
 		{"a package is installed", dpkg("--install", file), list, "open\n"},
 		{"its program", func() error { return nil }, "srt-test", "open\n"},
 		{"a file that its owner has changed", write("changed\n"), "srt-test", "changed\n"},
@@ -78,15 +78,7 @@ func TestFilesOfPackagesAreShown(t *testing.T) {
 		{"a closed directory", func() error { return os.Chmod(packagedFiles, 0o700) }, list, "none\n"},
 		{"an open directory again", func() error { return os.Chmod(packagedFiles, 0o755) }, list, "open\n"},
 		{"a package is removed, but not its files", dpkg("--remove", "srt-test"), list, "none\n"},
-	} {
-		p.awaitReady(1)
-		if err := c.make(); err != nil {
-			t.Fatalf("%s: %v", c.name, err)
-		}
-		if got, cold := p.do(false, c.script), p.do(true, c.script); got != c.want || cold != c.want {
-			t.Errorf("%s: got %q, without a pool %q, want %q", c.name, got, cold, c.want)
-		}
-	}
+	})
 	p.end()
 }
 
@@ -190,20 +182,12 @@ func TestFilesOfRPMPackagesAreShown(t *testing.T) {
 	}
 	p := newPooled(s, "--pool", "min=1,max=1")
 	const list = "ls " + packagedFiles + " 2>/dev/null || echo none"
-	for _, c := range []hostChange{
+	p.follows([]hostChange{
 		{"a package is installed", install, list, "open\n"},
 		{"its program", func() error { return nil }, "srt-test", "open\n"},
 		{"a file with a password", func() error { return os.WriteFile(packagedFiles+"/open", []byte("password = x\n"), 0o644) }, list, "none\n"},
 		{"the file of the package again", func() error { return os.WriteFile(packagedFiles+"/open", []byte("open\n"), 0o644) }, list, "open\n"},
 		{"a package is removed from the database", func() error { return rpm("rpm", "--dbpath", database, "--erase", "--justdb", "srt-test") }, list, "none\n"},
-	} {
-		p.awaitReady(1)
-		if err := c.make(); err != nil {
-			t.Fatalf("%s: %v", c.name, err)
-		}
-		if got, cold := p.do(false, c.script), p.do(true, c.script); got != c.want || cold != c.want {
-			t.Errorf("%s: got %q, without a pool %q, want %q", c.name, got, cold, c.want)
-		}
-	}
+	})
 	p.end()
 }

@@ -104,6 +104,20 @@ type hostChange struct {
 	want   string
 }
 
+// follows makes each change, and looks for it from a blank and from a sandbox without a pool.
+func (p *pooled) follows(changes []hostChange) {
+	p.t.Helper()
+	for _, c := range changes {
+		p.awaitReady(1)
+		if err := c.make(); err != nil {
+			p.t.Fatalf("%s: %v", c.name, err)
+		}
+		if got, cold := p.do(false, c.script), p.do(true, c.script); got != c.want || cold != c.want {
+			p.t.Errorf("%s: got %q, without a pool %q, want %q", c.name, got, cold, c.want)
+		}
+	}
+}
+
 // etcChanges change files of /etc that a sandbox has as a mount, and as a copy.
 func etcChanges() []hostChange {
 	const mounted, copied = "/etc/services", "/etc/dpkg/origins/srt-test"

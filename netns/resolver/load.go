@@ -3,9 +3,8 @@ package resolver
 import (
 	"net/netip"
 	"sync"
-	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/nameserver"
+	xrate "golang.org/x/time/rate"
 )
 
 // The bounds of the work at one time.
@@ -54,24 +53,25 @@ func (l *load) give(peer netip.Addr) {
 
 // A rate bounds the events of each sandbox.
 type rate struct {
-	perSecond, burst float64
+	perSecond xrate.Limit
+	burst     int
 
 	mu    sync.Mutex
-	peers map[netip.Addr]*nameserver.Bucket // a state root has a bounded number of addresses
+	peers map[netip.Addr]*xrate.Limiter // a state root has a bounded number of addresses
 }
 
-func newRate(perSecond, burst float64) *rate {
-	return &rate{perSecond: perSecond, burst: burst, peers: map[netip.Addr]*nameserver.Bucket{}}
+func newRate(perSecond xrate.Limit, burst int) *rate {
+	return &rate{perSecond: perSecond, burst: burst, peers: map[netip.Addr]*xrate.Limiter{}}
 }
 
 // take is false for an event above the bound.
 func (r *rate) take(peer netip.Addr) bool {
 	r.mu.Lock()
-	b := r.peers[peer]
-	if b == nil {
-		b = nameserver.NewBucket(r.perSecond, r.burst)
-		r.peers[peer] = b
+	l := r.peers[peer]
+	if l == nil {
+		l = xrate.NewLimiter(r.perSecond, r.burst)
+		r.peers[peer] = l
 	}
 	r.mu.Unlock()
-	return b.Take(time.Now())
+	return l.Allow()
 }

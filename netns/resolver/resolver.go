@@ -23,14 +23,6 @@ const (
 	rounds = 2
 )
 
-// The bounds of one sandbox. The router's packet filter has those of queries, too, for packets and for new connections.
-const (
-	queryRate, queryBurst = 200, 500
-	// Each connection to a name server takes an entry of the host's table of connections, for two minutes: so a
-	// sandbox has 1,024 such entries at most.
-	streamRate, streamBurst = 8, 32
-)
-
 // A forwarder asks the name servers of the host.
 type forwarder struct {
 	servers func() []netip.AddrPort
@@ -45,7 +37,9 @@ func newForwarder(servers func() []netip.AddrPort) forwarder {
 	return forwarder{
 		servers: servers, pool: &nameserver.Pool{},
 		queries: newLoad(maxQueries), clients: newLoad(maxStreams),
-		asked: newRate(queryRate, queryBurst), streams: newRate(streamRate, streamBurst),
+		// The router's packet filter has the bound of queries, too, for packets and for new connections.
+		asked:   newRate(nameserver.QueryRate, nameserver.QueryBurst),
+		streams: newRate(nameserver.StreamRate, nameserver.StreamBurst),
 	}
 }
 

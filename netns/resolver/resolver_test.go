@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/nameserver"
 )
 
 // The host's name servers can trust the host more than a sandbox: they get queries only, and no request for a
@@ -166,8 +168,8 @@ func TestQueriesOfAConnectionAreBounded(t *testing.T) {
 	}
 	defer c.Close()
 	start := time.Now()
-	for answers := range 4 * queryBurst { // a slow machine may never reach the bound
-		if bound := queryBurst + int(time.Since(start).Seconds()*queryRate) + 1; answers > bound {
+	for answers := range 4 * nameserver.QueryBurst { // a slow machine may never reach the bound
+		if bound := nameserver.QueryBurst + int(time.Since(start).Seconds()*nameserver.QueryRate) + 1; answers > bound {
 			t.Fatalf("%d answers, want %d at most", answers, bound)
 		}
 		if err := writeMessage(c, packed(t)); err != nil {
@@ -178,7 +180,7 @@ func TestQueriesOfAConnectionAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if code(t, answer) == dnsmessage.RCodeRefused {
-			if _, err := readMessage(c); answers < queryBurst || err == nil {
+			if _, err := readMessage(c); answers < nameserver.QueryBurst || err == nil {
 				t.Errorf("%d answers, then %v", answers, err)
 			}
 			return

@@ -8,22 +8,22 @@ import (
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/nameserver"
 )
 
 // The queries of a sandbox: packets over UDP, and connections over TCP. All sandboxes share the socket of the
 // resolver. Without a bound before this socket, the queries of one sandbox fill it, and the kernel drops the
 // queries of the others.
 const (
-	queryRate  = 200 // a second
-	queryBurst = 500
 	// askedTime is the time for which the kernel keeps the bound of a sandbox without queries. Such a sandbox has
-	// its burst again after queryBurst/queryRate seconds.
+	// its burst again after QueryBurst/QueryRate seconds.
 	askedTime = 10 * time.Second
 	// maxQuery is the longest query over UDP, in bytes.
 	maxQuery = 1500
 	// queryBuffer is the size of the resolver's socket, in bytes. It has room for the longest queries of ten bursts. The
 	// kernel takes the memory only for queries that wait there.
-	queryBuffer = 10 * queryBurst * 2 * maxQuery
+	queryBuffer = 10 * nameserver.QueryBurst * 2 * maxQuery
 )
 
 // asked is the set of sandboxes with queries. The packet filter adds the elements, and drops them after askedTime.
@@ -42,7 +42,7 @@ func (f *firewall) writeQueryBound(refuse *nftables.Chain) *nftables.Chain {
 		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: scratchRegister},
 		&expr.Dynset{
 			SrcRegKey: scratchRegister, SetName: set.Name, SetID: set.ID, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: askedTime,
-			Exprs: []expr.Any{&expr.Limit{Type: expr.LimitTypePkts, Rate: queryRate, Unit: expr.LimitTimeSecond, Burst: queryBurst, Over: true}},
+			Exprs: []expr.Any{&expr.Limit{Type: expr.LimitTypePkts, Rate: nameserver.QueryRate, Unit: expr.LimitTimeSecond, Burst: nameserver.QueryBurst, Over: true}},
 		},
 		&expr.Verdict{Kind: expr.VerdictJump, Chain: refuse.Name},
 	})

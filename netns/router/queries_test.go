@@ -89,11 +89,11 @@ func TestASandboxHasABoundOfQueries(t *testing.T) {
 			t.Fatalf("over TCP: %v", err)
 		}
 	}
-	bound := queryBurst + int(time.Since(start).Seconds()*queryRate) + 1
+	bound := nameserver.QueryBurst + int(time.Since(start).Seconds()*nameserver.QueryRate) + 1
 	if answered > bound || answered+refused != 2*tries {
 		t.Errorf("%d were answered and %d refused, want at most %d answers", answered, refused, bound)
 	}
-	if answered < queryBurst-1 { // attachReady has asked once
+	if answered < nameserver.QueryBurst-1 { // attachReady has asked once
 		t.Errorf("%d were answered, want at least the burst", answered)
 	}
 }

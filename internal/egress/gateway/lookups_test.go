@@ -19,9 +19,9 @@ func TestLookupsOfABoxAreBounded(t *testing.T) {
 	for _, x := range []struct {
 		network     string
 		rate, burst int
-	}{{"udp", lookupRate, lookupBurst}, {"tcp", streamRate, streamBurst}} {
+	}{{"udp", nameserver.QueryRate, nameserver.QueryBurst}, {"tcp", nameserver.StreamRate, nameserver.StreamBurst}} {
 		r, start, made := newResolver(&nameserver.Pool{}), time.Now(), 0
-		for range 4 * lookupBurst {
+		for range 4 * nameserver.QueryBurst {
 			c, err := r.Dial(t.Context(), x.network, l.Addr().String())
 			if err == nil {
 				c.Close()
