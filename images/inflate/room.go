@@ -22,12 +22,19 @@ func (e *NoRoomError) Error() string {
 // keptPart is the part of the free space that [Sparing] leaves, as one of so many.
 const keptPart = 10
 
+// worthSparing is the least free space that [Sparing] leaves a part of. A file system with less is full.
+const worthSparing = 1 << 20
+
 // Sparing returns a writer to a file that leaves a tenth of the present free space of the file system, also if others write
-// there at the same time. Then a write fails with a [*NoRoomError].
+// there at the same time. Then a write fails with a [*NoRoomError]. A file system with less than 1 MiB is full: there
+// a write fails as the kernel has it, with ENOSPC.
 func Sparing(f *os.File) (io.Writer, error) {
 	free, err := freeBytes(f)
 	if err != nil {
 		return nil, err
+	}
+	if free < worthSparing {
+		return f, nil
 	}
 	const most = 16 << 20
 	return &sparing{file: f, keep: free / keptPart, every: min(most, free/keptPart/4)}, nil
