@@ -93,6 +93,30 @@ func TestTheHostRoutesForSandboxesOnly(t *testing.T) {
 	reaches(t, near, "["+internetIPv6+"]:81", "2600:7::9")
 }
 
+// The router of a second state root guards what the first one guards, and nothing that the host has switched on since.
+func TestALaterRouterLeavesAHostThatRoutes(t *testing.T) {
+	w := newWorld(t)
+	serve(t, w.internet, "0.0.0.0:80")
+	near := w.addCard(t, "near", "9.7.7.")
+	netnstest.Shell(t, w.internet, "ip route add 9.7.7.0/24 via "+hostIPv4)
+	other := &world{host: w.host, internet: w.internet, router: Router{Dir: t.TempDir(), Resolv: resolvFile(t)}}
+	m := Member{Link: "s-one", Number: 1}
+	w.attach(t, m)
+	other.attach(t, m)
+	if got, err := exchangeWithin(near, "tcp", internetIPv4+":80", 3*time.Second); err == nil {
+		t.Errorf("the host became a router: %s", got)
+	}
+	other.detach(t, nil, m.Link)
+	netnstest.Shell(t, w.host, "echo 1 >/proc/sys/net/ipv4/ip_forward")
+	reaches(t, near, internetIPv4+":80", "9.7.7.9")
+	other.attach(t, m)
+	time.Sleep(2 * lookTime)
+	wantAnswer(t, near, internetIPv4+":80", "9.7.7.9")
+	other.detach(t, nil, m.Link)
+	w.detach(t, nil, m.Link)
+	wantAnswer(t, near, internetIPv4+":80", "9.7.7.9")
+}
+
 // A setting that an administrator has switched off although all others are on is an exception, which stays guarded.
 func TestExceptionsStayGuarded(t *testing.T) {
 	w := newWorld(t)

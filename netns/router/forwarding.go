@@ -181,15 +181,26 @@ func (o *opened) noteDevice(d device, f family, routers []state) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	isShared := slices.ContainsFunc(routers, func(r state) bool { return r.has(d, f) })
-	if !isOff && !isShared {
-		return false, nil
+	if !isOff {
+		// What another router has switched on is an exception only if it was one then: a program can have switched all
+		// devices on since.
+		isException, isShared := sharedWith(routers, d, f)
+		return isShared && o.noteInRoom(d, f, isException), nil
 	}
 	allOff, err := (setting{f.name, "all"}).isOff()
 	if err != nil {
 		return false, err
 	}
 	return o.noteInRoom(d, f, !allOff), nil
+}
+
+// sharedWith says whether one of the other routers has switched the setting on, and whether this was an exception.
+func sharedWith(routers []state, d device, f family) (isException, isShared bool) {
+	for _, r := range routers {
+		isShared = isShared || r.has(d, f)
+		isException = isException || r.isException(d, f)
+	}
+	return isException, isShared
 }
 
 // noteInRoom notes a setting if the alias has room for that.
