@@ -88,6 +88,9 @@ func TestTheHostRoutesForSandboxesOnly(t *testing.T) {
 	}
 	closed(internetIPv4 + ":80")
 	closed("[" + internetIPv6 + "]:81")
+	if got := netnstest.Shell(t, w.host, "nft list ruleset"); !strings.Contains(got, `"near"`) {
+		t.Errorf("nft does not show the guarded devices:\n%s", got)
+	}
 	netnstest.Shell(t, w.host, "echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding")
 	reaches(t, near, internetIPv4+":80", "9.7.7.9")
 	reaches(t, near, "["+internetIPv6+"]:81", "2600:7::9")

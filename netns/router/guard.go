@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 )
 
@@ -14,7 +15,7 @@ import (
 
 // guarded is the set of these devices.
 func guarded(f family) nftables.Set {
-	return nftables.Set{Name: "guarded" + f.suffix, KeyType: nftables.TypeIFName}
+	return nftables.Set{Name: "guarded" + f.suffix, KeyType: nftables.TypeIFName, KeyByteOrder: binaryutil.NativeEndian}
 }
 
 func (f *firewall) writeGuard(forward *nftables.Chain) {
