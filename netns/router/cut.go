@@ -40,6 +40,9 @@ func noneStays(byte, netip.AddrPort, netip.AddrPort) bool { return false }
 // address inherits no connection.
 func forgetConnections(namespace *os.File, address netip.Addr, stays decision) error {
 	return inNamespace(namespace, func() error {
+		if none, err := tracksNothing(); err != nil || none {
+			return err
+		}
 		family := netlink.InetFamily(unix.AF_INET6)
 		if address.Is4() {
 			family = unix.AF_INET
@@ -49,6 +52,12 @@ func forgetConnections(namespace *os.File, address netip.Addr, stays decision) e
 		}
 		return nil
 	})
+}
+
+// tracksNothing says that the network namespace of the calling thread has no tracked connection. A list of them
+// takes milliseconds, also of none: all network namespaces share one table, and the list visits all of its buckets.
+func tracksNothing() (bool, error) {
+	return readsZero("/proc/sys/net/netfilter/nf_conntrack_count")
 }
 
 // inNamespace calls f in a network namespace; nil is the caller's.
@@ -64,6 +73,9 @@ func inNamespace(namespace *os.File, f func() error) error {
 func forgetRanges(a ranges) error {
 	if !a.V4.IsValid() { // the router was never whole
 		return nil
+	}
+	if none, err := tracksNothing(); err != nil || none {
+		return err
 	}
 	flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_UNSPEC)
 	isPart := errors.Is(err, netlink.ErrDumpInterrupted)
