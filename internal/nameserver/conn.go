@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// Dial returns a connection to a server for [net.Resolver]. The connection uses the ports of the pool. Its methods are
-// for one goroutine, and ctx bounds its reads.
-func (p *Pool) Dial(ctx context.Context, server netip.AddrPort) net.Conn {
-	return &conn{ctx: ctx, pool: p, server: server}
+// Dial returns a connection to a server for [net.Resolver]. ask, such as [Pool.Ask], sends its queries. The methods of the
+// connection are for one goroutine, and ctx bounds its reads.
+func Dial(ctx context.Context, server netip.AddrPort, ask Exchange) net.Conn {
+	return &conn{ctx: ctx, ask: ask, server: server}
 }
 
 // A conn has the last query, and reads the answer to it. The resolver of package net takes a connection with the methods
 // of [net.PacketConn] for one of UDP.
 type conn struct {
 	ctx      context.Context //nolint:containedctx // of one exchange, as net.Resolver has no other way
-	pool     *Pool
+	ask      Exchange
 	server   netip.AddrPort
 	query    []byte
 	deadline time.Time
@@ -42,7 +42,7 @@ func (c *conn) Read(b []byte) (int, error) {
 		ctx, cancel = context.WithDeadline(ctx, c.deadline)
 		defer cancel()
 	}
-	answer, err := c.pool.Ask(ctx, c.server, c.query)
+	answer, err := c.ask(ctx, c.server, c.query)
 	c.query = nil
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = os.ErrDeadlineExceeded // as of a socket

@@ -63,7 +63,7 @@ type box struct {
 
 func newBox(g *gateway, o link.Order) (*box, error) {
 	b := &box{
-		gateway: g, number: o.Number, resolver: newResolver(g.servers), search: searchDomains(), used: o.Used, rules: &rules.List{},
+		gateway: g, number: o.Number, resolver: newResolver(g.servers.Ask), search: searchDomains(), used: o.Used, rules: &rules.List{},
 		open: map[*connection]struct{}{}, end: func() {},
 		embedder: embedder{open: map[uint64]chan link.Answer{}},
 	}

@@ -23,24 +23,27 @@ func searchDomains() []string {
 	return c.Search
 }
 
-// newResolver is the resolver of a box. Each connection of a sandbox to a name makes two queries or more. The ports are
-// shared, so the queries take few entries of the host's table of connections. A connection to a name server, for an answer
-// that does not fit a packet, takes an entry of its own.
-func newResolver(pool *nameserver.Pool) *net.Resolver {
+// newResolver is the resolver of a box. Each connection of a sandbox to a name makes two queries or more, unless answers
+// are kept. The ports are shared, so the queries take few entries of the host's table of connections. A connection to a name
+// server, for an answer that does not fit a packet, takes an entry of its own.
+func newResolver(ask nameserver.Exchange) *net.Resolver {
 	queries := rate.NewLimiter(nameserver.QueryRate, nameserver.QueryBurst)
 	streams := rate.NewLimiter(nameserver.StreamRate, nameserver.StreamBurst)
+	kept := nameserver.NewAnswers(func(ctx context.Context, server netip.AddrPort, query []byte) ([]byte, error) {
+		if !queries.Allow() {
+			return nil, nameserver.ErrTooMany
+		}
+		return ask(ctx, server, query)
+	})
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 		server, err := netip.ParseAddrPort(address)
 		if err != nil {
 			return nil, err
 		}
-		if !queries.Allow() {
-			return nil, nameserver.ErrTooMany
-		}
 		if strings.HasPrefix(network, "udp") {
-			return pool.Dial(ctx, server), nil
+			return nameserver.Dial(ctx, server, kept.Ask), nil
 		}
-		if !streams.Allow() {
+		if !queries.Allow() || !streams.Allow() {
 			return nil, nameserver.ErrTooMany
 		}
 		c, err := new(net.Dialer).DialContext(ctx, network, address)
