@@ -19,7 +19,7 @@ TAGS := seccomp netgo osusergo urfave_cli_no_template
 # For packagers: make VERSION=1.2.3-1 COMMIT=...
 VERSION :=
 COMMIT := $(shell scripts/commit)
-OCI := github.com/sandbox-runtime/sandbox-runtime/internal/oci
+OCI := github.com/sandbox-runtime/sandbox-runtime/internal/container/oci
 STAMP = $(if $(VERSION),-X $(OCI).version=$(VERSION)) $(if $(COMMIT),-X $(OCI).stamped=$(COMMIT))
 STATIC = $(wildcard $(shell pkg-config --variable=libdir libseccomp)/libseccomp.a)
 LDFLAGS = -s -w $(STAMP) $(if $(STATIC),-linkmode external -extldflags "-static $(1)")
@@ -68,7 +68,7 @@ MKFS := /usr/sbin/mkfs.ext4=e2fsprogs /usr/sbin/mkfs.xfs=xfsprogs /usr/sbin/mkfs
 # The race detector makes tests up to five times slower, and sandboxes, too: their processes start from
 # the test's program. Packages with one goroutine do without the detector. So do packages whose tests
 # make many sandboxes. There the tests about several callers run a second time, with the detector.
-ALONE := images/store internal/apply internal/layertar internal/patch internal/launcher internal/agent internal/egress sandbox cmd/sandbox-runtime
+ALONE := images/store internal/changes/apply internal/changes/layertar internal/changes/patch internal/launcher internal/inside/agent internal/network/egress sandbox cmd/sandbox-runtime
 STAGE_TESTS := Staged|Cancelled|OneApply|RandomApplies|Swapped|PipesOfTheHost|AppliedTorn
 CALLERS_TESTS := AtOnce|Many|During|While|Claim|Blank|Aside|Unfinished|Cancel|Wait|Close|Snapshots|Sweep|Idle|Transaction
 # Tests run their own binary again and again: no second's sleep at each exit.
@@ -79,28 +79,28 @@ unit: deps tools programs $(GOTESTSUM)
 alone raced: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -timeout 50m
 alone:
 	$(GOTEST) $(ALONE:%=./%)
-	$(GOTEST) -race -run '$(STAGE_TESTS)' ./internal/apply
+	$(GOTEST) -race -run '$(STAGE_TESTS)' ./internal/changes/apply
 raced:
-	$(GOTEST) -race -run '$(CALLERS_TESTS)' ./images/store ./internal/launcher ./internal/agent ./internal/egress ./sandbox
+	$(GOTEST) -race -run '$(CALLERS_TESTS)' ./images/store ./internal/launcher ./internal/inside/agent ./internal/network/egress ./sandbox
 	$(GOTEST) -race $$($(GO) list -tags '$(TAGS)' ./... | grep -vE '/integration|$(subst $() ,|,$(ALONE:%=/%$$))')
 
 # Fuzz targets of Go, as PACKAGE:TARGET. What fuzzes C is a test that takes
 # FUZZTIME itself.
-FUZZ := internal/agent:FuzzParseEvent internal/agent:FuzzParseList internal/launch:FuzzReceive   \
+FUZZ := internal/inside/agent:FuzzParseEvent internal/inside/agent:FuzzParseList internal/protocol:FuzzReceive   \
 	internal/launcher/server:FuzzServer
 # Parsers of a few lines, which take less.
-FUZZ_SMALL := internal/logfile:FuzzReadersSurviveAnyFile internal/patch:FuzzQuote internal/patch:FuzzTerminal internal/files:FuzzParseAnswer   \
-	internal/files:FuzzParseRequest spec:FuzzLookup internal/egress/rules:FuzzParse   \
-	internal/egress/answer:FuzzAnswer internal/egress/sniff:FuzzRead   \
-	internal/egress/sniff:FuzzRequestsToAProxy   \
-	internal/egress/link:FuzzParseReport internal/egress:FuzzReports images/index:FuzzBuild images/inflate:FuzzCopy   \
-	images/source:FuzzParse images/source:FuzzDocument images/name:FuzzParse internal/nameserver:FuzzConfig
+FUZZ_SMALL := internal/inside/logfile:FuzzReadersSurviveAnyFile internal/changes/patch:FuzzQuote internal/changes/patch:FuzzTerminal internal/inside/files:FuzzParseAnswer   \
+	internal/inside/files:FuzzParseRequest spec:FuzzLookup internal/network/egress/rules:FuzzParse   \
+	internal/network/egress/answer:FuzzAnswer internal/network/egress/sniff:FuzzRead   \
+	internal/network/egress/sniff:FuzzRequestsToAProxy   \
+	internal/network/egress/link:FuzzParseReport internal/network/egress:FuzzReports images/index:FuzzBuild images/inflate:FuzzCopy   \
+	images/source:FuzzParse images/source:FuzzDocument images/name:FuzzParse internal/network/nameserver:FuzzConfig
 FUZZTIME ?= 10s
 FUZZTIME_SMALL ?= 3s
 fuzz: deps programs
 	@for f in $(FUZZ); do GO='$(GO)' scripts/fuzz $(FUZZTIME) $$f -tags '$(TAGS)' || exit; done
 	@for f in $(FUZZ_SMALL); do GO='$(GO)' scripts/fuzz $(FUZZTIME_SMALL) $$f -tags '$(TAGS)' || exit; done
-	FUZZTIME=$(FUZZTIME) $(GO) test -count=1 -timeout 10m -v -run 'SurvivesAnything$$' ./internal/agent
+	FUZZTIME=$(FUZZTIME) $(GO) test -count=1 -timeout 10m -v -run 'SurvivesAnything$$' ./internal/inside/agent
 
 # Five worlds at once, as a test often waits: commands that are killed, other storms, tests with engines, attacks
 # and networks, and the rest.

@@ -20,27 +20,27 @@ const module = "github.com/sandbox-runtime/sandbox-runtime"
 // package may import those of lower layers and those below its own path, as
 // seccomp/compile is below seccomp; see ARCHITECTURE.md.
 var layers = [][]string{
-	{"internal/descriptor", "internal/fsmount", "internal/glob"},
+	{"internal/descriptor", "internal/disk/fsmount", "internal/disk/glob"},
 	{"internal/process"},
-	{"internal/kernel", "internal/logfile", "internal/nameserver", "internal/poller", "internal/program", "internal/store", "internal/testhost", "internal/watch", "internal/worker", "rootfs/hostpaths", "rootfs/userns", "images/name"},
+	{"internal/kernel", "internal/inside/logfile", "internal/network/nameserver", "internal/inside/program", "internal/disk/store", "internal/testing/testhost", "internal/disk/watch", "internal/process/worker", "rootfs/hostpaths", "rootfs/userns", "images/name"},
 	{"rootfs/languages", "rootfs/conffiles"},
-	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs", "netns", "netns/resolver", "netns/publisher", "internal/engine", "internal/files", "internal/egress/names", "internal/egress/sniff", "netns/special",
+	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs", "netns", "netns/resolver", "netns/publisher", "internal/cli/engine", "internal/inside/files", "internal/network/egress/names", "internal/network/egress/sniff", "netns/special",
 		"images/index", "images/inflate"},
-	{"internal/layer", "internal/autorun", "internal/egress/rules", "internal/egress/upstream", "netns/netnstest", "netns/sockets", "internal/egress/answer", "images/builder", "images/source"},
-	{"internal/layer/layertest", "internal/patch", "internal/layertar", "internal/apply", "netns/capture", "internal/egress/proxy"},
-	{"internal/agent", "internal/launch", "internal/streams"},
-	{"internal/erase", "internal/statedir", "internal/mountns", "internal/egress/link"},
-	{"images/store", "internal/container", "internal/egress", "internal/egress/gateway", "internal/hostcommand", "internal/idrange", "internal/overlaid", "netns/router"},
+	{"internal/fault", "internal/changes/layer", "internal/changes/autorun", "internal/network/egress/rules", "internal/network/egress/upstream", "netns/netnstest", "netns/sockets", "internal/network/egress/answer", "images/builder", "images/source"},
+	{"internal/channel", "internal/testing/layertest", "internal/changes/patch", "internal/changes/layertar", "internal/changes/apply", "netns/capture", "internal/network/egress/proxy"},
+	{"internal/inside/agent", "internal/protocol", "internal/inside/streams"},
+	{"internal/disk/erase", "internal/disk/statedir", "internal/inside/mountns", "internal/network/egress/link"},
+	{"images/store", "internal/container", "internal/network/egress", "internal/network/egress/gateway", "internal/process/hostcommand", "internal/launcher/idrange", "internal/changes/overlaid", "netns/router"},
 	{"sandbox", "sandbox/sandboxtest"},
-	{"internal/filtercache", "internal/images", "internal/ratchet", "internal/record"},
-	{"internal/filewatch", "internal/handed", "internal/integrity", "internal/networks", "internal/pool", "internal/throttle", "internal/trash"},
-	{"internal/overlay"},
-	{"internal/jobs"},
+	{"internal/container/filtercache", "internal/launcher/images", "internal/launcher/ratchet", "internal/launcher/record"},
+	{"internal/launcher/filewatch", "internal/launcher/handed", "internal/launcher/integrity", "internal/network/networks", "internal/launcher/pool", "internal/launcher/throttle", "internal/launcher/trash"},
+	{"internal/changes/overlay"},
+	{"internal/launcher/jobs"},
 	{"internal/launcher", "internal/launcher/server"},
-	{"sandbox/launcher", "sandbox/tenant", "internal/configflags", "internal/copying", "internal/doctor", "internal/frontend", "internal/processes", "internal/relay", "internal/resourceflags"},
-	{"internal/review"},
-	{"internal/commandline"},
-	{"internal/completion", "internal/oci", "internal/registration"},
+	{"sandbox/launcher", "sandbox/tenant", "internal/cli/configflags", "internal/cli/copying", "internal/cli/doctor", "internal/container/frontend", "internal/cli/processes", "internal/cli/relay", "internal/cli/resourceflags"},
+	{"internal/changes/review"},
+	{"internal/cli/commandline"},
+	{"internal/cli/completion", "internal/container/oci", "internal/cli/registration"},
 	{"cmd/sandbox-runtime", "cmd/sandbox-oci", "cmd/sandbox-files", "examples/embed"},
 }
 
@@ -51,12 +51,12 @@ var onlyImporter = map[string]string{
 
 // needCgo are the packages that may. All others build without, and so do
 // those that import only them.
-var needCgo = []string{"seccomp/compile", "internal/container", "internal/filtercache", "internal/handed", "internal/record", "internal/filewatch",
-	"internal/integrity", "internal/networks", "internal/throttle", "internal/trash", "internal/overlay", "internal/jobs", "internal/launcher", "internal/launcher/server",
-	"internal/doctor", "internal/frontend", "sandbox/launcher", "internal/commandline", "internal/completion", "internal/oci", "internal/registration", "cmd/sandbox-runtime", "cmd/sandbox-oci"}
+var needCgo = []string{"seccomp/compile", "internal/container", "internal/container/filtercache", "internal/launcher/handed", "internal/launcher/record", "internal/launcher/filewatch",
+	"internal/launcher/integrity", "internal/network/networks", "internal/launcher/throttle", "internal/launcher/trash", "internal/changes/overlay", "internal/launcher/jobs", "internal/launcher", "internal/launcher/server",
+	"internal/cli/doctor", "internal/container/frontend", "sandbox/launcher", "internal/cli/commandline", "internal/cli/completion", "internal/container/oci", "internal/cli/registration", "cmd/sandbox-runtime", "cmd/sandbox-oci"}
 
 // outside are test suites and their tools, which import what they test.
-var outside = []string{"", "integration", "internal/failpoint"}
+var outside = []string{"", "integration", "internal/testing/failpoint"}
 
 type goPackage struct {
 	ImportPath, Doc, Dir string

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/glob"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/glob"
 )
 
 // ForbidHugepages has the group at path, and all groups below it, get no huge pages:

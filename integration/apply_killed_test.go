@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/failpoint"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/failpoint"
 )
 
 // An apply that was killed between two of its renames is ended by the next command

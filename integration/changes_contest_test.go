@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer/layertest"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/layertest"
 )
 
 // The host and a sandbox change a tree by turns. Nothing of the host's is lost, and the

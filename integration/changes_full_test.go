@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer/layertest"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/layertest"
 )
 
 // scribe does random things to a directory, and says what the files hold.

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer/layertest"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/layertest"
 )
 
 // A hostEditor does random things to an overlaid tree from the host. What it does follows

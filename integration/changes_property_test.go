@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer/layertest"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/layertest"
 )
 
 // monkey does random things to a directory, here and in a sandbox.

@@ -3,7 +3,7 @@ package integration
 import (
 	"strings"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // dockerCases need the daemon: name service, health checks on time.

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/failpoint"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/failpoint"
 )
 
 // failpointsVariable being "all" has each command be killed at all of its failpoints.

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -125,14 +125,14 @@ func TestACommandThatIgnoresASignalIsKilled(t *testing.T) {
 // A client of a launcher that goes away, or that ends with its launcher, leaves its command the grace.
 func TestACommandWithoutItsClientHasTheGrace(t *testing.T) {
 	s := newSandboxes(t)
-	for name, end := range map[string]func(l *launcherProcess, client *launch.Client) error{
-		"client":   func(_ *launcherProcess, client *launch.Client) error { return client.Close() },
-		"launcher": func(l *launcherProcess, _ *launch.Client) error { return l.cmd.Process.Signal(unix.SIGTERM) },
+	for name, end := range map[string]func(l *launcherProcess, client *protocol.Client) error{
+		"client":   func(_ *launcherProcess, client *protocol.Client) error { return client.Close() },
+		"launcher": func(l *launcherProcess, _ *protocol.Client) error { return l.cmd.Process.Signal(unix.SIGTERM) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := s.launcher(filepath.Join(t.TempDir(), "socket"), "--grace", "100ms")
 			client := l.client()
-			id := s.create(client, launch.Create{Name: "box-" + name, Config: spec.Config{Grace: spec.Grace(20 * time.Second)}}).ID
+			id := s.create(client, protocol.Create{Name: "box-" + name, Config: spec.Config{Grace: spec.Grace(20 * time.Second)}}).ID
 			command := []string{"sh", "-c", `cd /tmp; trap "touch cleaned; exit 0" TERM; touch begun; while :; do sleep 0.05; done`}
 			p, err := client.Start(t.Context(), id, spec.Command{Args: command}, [3]*os.File{})
 			if err != nil {

@@ -18,8 +18,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/channel"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -96,10 +98,10 @@ type hostileClient struct {
 	dir      string
 	launcher *launcherProcess
 	before   int64
-	client   *launch.Client
-	trunk    *launch.Channel
+	client   *protocol.Client
+	trunk    *channel.Conn
 	// raw are calls that are left as they are, files what came with answers.
-	raw   []*launch.Channel
+	raw   []*channel.Conn
 	mu    sync.Mutex // of files
 	files []*os.File
 }
@@ -130,7 +132,7 @@ func (h *hostileClient) drop() {
 	h.raw = nil
 }
 
-func (h *hostileClient) keep(trees []launch.Tree) {
+func (h *hostileClient) keep(trees []protocol.Tree) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, tree := range trees {
@@ -146,17 +148,17 @@ func (h *hostileClient) keep(trees []launch.Tree) {
 // connect dials twice, for calls as they should be and for others, and makes two
 // sandboxes with configurations as large as they may be.
 func (h *hostileClient) connect(ctx context.Context) (err error) {
-	if h.client, err = launch.Dial(ctx, h.launcher.socket); err != nil {
+	if h.client, err = protocol.Dial(ctx, h.launcher.socket); err != nil {
 		return err
 	}
 	conn, err := net.Dial("unix", h.launcher.socket)
 	if err != nil {
 		return err
 	}
-	if h.trunk, err = launch.ConnChannel(conn.(*net.UnixConn), 0); err != nil {
+	if h.trunk, err = channel.OfConn(conn.(*net.UnixConn), 0); err != nil {
 		return err
 	}
-	if err := h.trunk.Send(ctx, launch.Hello{Protocol: launch.Protocol}.Encode()); err != nil {
+	if err := h.trunk.Send(ctx, protocol.Hello{Protocol: protocol.Protocol}.Encode()); err != nil {
 		return err
 	}
 	for name, storage := range map[string]spec.Storage{"memory": spec.StorageMemory, "disk": spec.StorageDisk} {
@@ -165,7 +167,7 @@ func (h *hostileClient) connect(ctx context.Context) (err error) {
 			env["V"+strconv.Itoa(i)] = ""
 		}
 		config := spec.Config{Overlays: []string{h.dir}, Storage: storage, Env: env}
-		if _, err := h.client.Create(ctx, launch.Create{Name: name, Config: config}); err != nil {
+		if _, err := h.client.Create(ctx, protocol.Create{Name: name, Config: config}); err != nil {
 			return err
 		}
 	}
@@ -178,7 +180,7 @@ func (h *hostileClient) call(ctx context.Context, body []byte) error {
 	if err != nil {
 		return err
 	}
-	ours, err := launch.NewChannel(fds[0], launch.MaxFiles)
+	ours, err := channel.New(fds[0], channel.MaxFiles)
 	if err != nil {
 		return errors.Join(err, unix.Close(fds[1]))
 	}
@@ -202,7 +204,7 @@ func (h *hostileClient) answered(ctx context.Context) {
 	var waiting sync.WaitGroup
 	for _, c := range h.raw {
 		waiting.Go(func() {
-			_, files, _ := c.Receive(ctx, launch.MaxFrame)
+			_, files, _ := c.Receive(ctx, channel.MaxFrame)
 			for _, f := range files {
 				f.Close()
 			}
@@ -214,7 +216,7 @@ func (h *hostileClient) answered(ctx context.Context) {
 // fillStamps has a sandbox keep as many stamps as it may, and then has many calls work on
 // them at a time.
 func (h *hostileClient) fillStamps(ctx context.Context) error {
-	var config *launch.ConfigError
+	var config *fault.ConfigError
 	for round := range 8 {
 		stamps := map[string]layer.Stamp{}
 		for i := range 1 << 11 {
@@ -239,7 +241,7 @@ func (h *hostileClient) fillStamps(ctx context.Context) error {
 				stamps[fmt.Sprintf("short-%d-%d", i, j)] = layer.Stamp{CTime: time.Now().UnixNano()}
 			}
 			err := h.client.Applied(ctx, "disk", h.dir, stamps)
-			if err != nil && !errors.As(err, new(*launch.ConfigError)) {
+			if err != nil && !errors.As(err, new(*fault.ConfigError)) {
 				h.t.Errorf("applied: %v", err)
 			}
 		})
@@ -285,17 +287,17 @@ func (h *hostileClient) leaveUnread(ctx context.Context) error {
 func (h *hostileClient) sendLong(ctx context.Context) error {
 	defer h.drop()
 	many := func(value string, size int) string {
-		return strings.Repeat(value+",", min((size-1000)/(len(value)+1), launch.MaxValues-100)) + value
+		return strings.Repeat(value+",", min((size-1000)/(len(value)+1), protocol.MaxValues-100)) + value
 	}
 	bodies := []string{
-		`{"op":"applied","id":"disk","tree":"` + h.dir + `","stamps":[` + many(`{}`, launch.MaxRequest) + `]}`,
-		`{"op":"start","id":"disk","command":{"args":[` + many(`""`, launch.MaxRequest) + `]}}`,
-		`{"op":"start","id":"disk","command":{"raw":{"env":[` + many(`[]`, launch.MaxRequest/2) + `]}}}`,
-		`{"op":"create","create":{"config":{"binds":[` + many(`{}`, launch.MaxRequest) + `]}}}`,
-		`{"op":"create","create":{"config":{"overlays":["` + strings.Repeat("/x", launch.MaxRequest/2-1000) + `"]}}}`,
-		`{"op":"workspace","id":"disk","workspace":"/` + strings.Repeat("x", launch.MaxRequest-1000) + `"}`,
-		`{"op":"` + strings.Repeat("x", launch.MaxRequest-1000) + `","id":"disk"}`,
-		`{"op":"update","id":"disk","paths":[` + many(`"x"`, launch.MaxRequest) + `]}`,
+		`{"op":"applied","id":"disk","tree":"` + h.dir + `","stamps":[` + many(`{}`, protocol.MaxRequest) + `]}`,
+		`{"op":"start","id":"disk","command":{"args":[` + many(`""`, protocol.MaxRequest) + `]}}`,
+		`{"op":"start","id":"disk","command":{"raw":{"env":[` + many(`[]`, protocol.MaxRequest/2) + `]}}}`,
+		`{"op":"create","create":{"config":{"binds":[` + many(`{}`, protocol.MaxRequest) + `]}}}`,
+		`{"op":"create","create":{"config":{"overlays":["` + strings.Repeat("/x", protocol.MaxRequest/2-1000) + `"]}}}`,
+		`{"op":"workspace","id":"disk","workspace":"/` + strings.Repeat("x", protocol.MaxRequest-1000) + `"}`,
+		`{"op":"` + strings.Repeat("x", protocol.MaxRequest-1000) + `","id":"disk"}`,
+		`{"op":"update","id":"disk","paths":[` + many(`"x"`, protocol.MaxRequest) + `]}`,
 	}
 	var all sync.WaitGroup
 	for i := range 48 {
@@ -343,8 +345,8 @@ func (h *hostileClient) removeHeld(ctx context.Context) error {
 	for i := range 12 {
 		name := fmt.Sprint("held", i)
 		storage := []spec.Storage{spec.StorageMemory, spec.StorageDisk}[i%2]
-		_, err := h.client.Create(ctx, launch.Create{Name: name, Config: spec.Config{Overlays: []string{h.dir}, Storage: storage}})
-		if errors.Is(err, launch.ErrRefused) {
+		_, err := h.client.Create(ctx, protocol.Create{Name: name, Config: spec.Config{Overlays: []string{h.dir}, Storage: storage}})
+		if errors.Is(err, fault.ErrRefused) {
 			if i < 2 {
 				return err
 			}
@@ -420,12 +422,12 @@ func diskUse(s *sandboxes) (bytes int64) {
 func (h *hostileClient) others() {
 	as(h.t, 4245, func(ctx context.Context) error {
 		for range 200 {
-			c, err := launch.Dial(ctx, h.launcher.socket)
+			c, err := protocol.Dial(ctx, h.launcher.socket)
 			if err == nil {
 				_, err = c.List(ctx)
 				c.Close()
 			}
-			if !errors.Is(err, launch.ErrRefused) && !errors.Is(err, launch.ErrUnavailable) {
+			if !errors.Is(err, fault.ErrRefused) && !errors.Is(err, fault.ErrUnavailable) {
 				return fmt.Errorf("a user without a rule: %w", err)
 			}
 		}
@@ -439,7 +441,7 @@ func (h *hostileClient) others() {
 	defer cancel()
 	c := h.launcher.client()
 	defer c.Close()
-	i, err := c.Create(ctx, launch.Create{})
+	i, err := c.Create(ctx, protocol.Create{})
 	if err != nil {
 		h.t.Errorf("root is not served: %v", err)
 		return
@@ -474,7 +476,7 @@ func TestARefusedClientHoldsUpNobody(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			channel, err := launch.ConnChannel(conn.(*net.UnixConn), 0)
+			channel, err := channel.OfConn(conn.(*net.UnixConn), 0)
 			if err != nil {
 				return err
 			}
@@ -490,7 +492,7 @@ func TestARefusedClientHoldsUpNobody(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 	defer cancel()
-	c, err := launch.Dial(ctx, l.socket)
+	c, err := protocol.Dial(ctx, l.socket)
 	if err != nil {
 		t.Fatal(err)
 	}

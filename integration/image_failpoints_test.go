@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/failpoint"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/failpoint"
 )
 
 // An imageOrdeal is a command about images that is disturbed, each time on a store in the same state.

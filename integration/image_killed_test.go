@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
 // A client that ends while it hands in a layer leaves nothing, and blocks no other call.
@@ -69,7 +69,7 @@ func TestImageLayerWithAnotherContent(t *testing.T) {
 	if _, err := c.PullImage(t.Context(), []string{"sha256:../../../../etc"}); err == nil {
 		t.Error("a path was taken for a digest")
 	}
-	if _, err := c.AddImage(t.Context(), launch.AddImage{Config: []byte(`{"rootfs":{"type":"layers","diff_ids":["sha256:` + strings.Repeat("ab", 32) + `"]}}`)}, 0); err == nil {
+	if _, err := c.AddImage(t.Context(), protocol.AddImage{Config: []byte(`{"rootfs":{"type":"layers","diff_ids":["sha256:` + strings.Repeat("ab", 32) + `"]}}`)}, 0); err == nil {
 		t.Error("an image without its layer was added")
 	}
 	if left := h.drafts(); len(left) != 0 {

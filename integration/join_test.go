@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/failpoint"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/failpoint"
 )
 
 // A joinStorm is a sandbox with files in two places. Each turn a transaction changes all files, and tells

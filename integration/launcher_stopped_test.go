@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
 // A client of a launcher that is stopped would wait without a word.
@@ -17,7 +17,7 @@ func TestAClientTellsThatItsLauncherIsStopped(t *testing.T) {
 	s := newSandboxes(t)
 	l := s.launcher(filepath.Join(t.TempDir(), "s"))
 	c := l.client()
-	s.create(c, launch.Create{Name: "box"})
+	s.create(c, protocol.Create{Name: "box"})
 	p := start(t, exec.Command(binary(t), "--socket", l.socket, "exec", "box", "sh", "-c", "echo begins; exec sleep 1000"))
 	eventually(t, "the command to run", func() bool { return strings.Contains(p.stdout(), "begins") })
 	pid := l.cmd.Process.Pid

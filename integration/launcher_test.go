@@ -21,8 +21,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/channel"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -56,9 +58,9 @@ func (p *launcherProcess) leave() {
 	}
 }
 
-func (p *launcherProcess) client() *launch.Client {
+func (p *launcherProcess) client() *protocol.Client {
 	p.t.Helper()
-	c, err := launch.Dial(p.t.Context(), p.socket)
+	c, err := protocol.Dial(p.t.Context(), p.socket)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -67,7 +69,7 @@ func (p *launcherProcess) client() *launch.Client {
 }
 
 // create makes a sandbox that the test's end removes.
-func (s *sandboxes) create(c *launch.Client, create launch.Create) spec.Info {
+func (s *sandboxes) create(c *protocol.Client, create protocol.Create) spec.Info {
 	s.t.Helper()
 	i, err := c.Create(s.t.Context(), create)
 	if err != nil {
@@ -78,7 +80,7 @@ func (s *sandboxes) create(c *launch.Client, create launch.Create) spec.Info {
 }
 
 // output runs a script in a sandbox and returns what it prints.
-func output(t testing.TB, c *launch.Client, id, script string) string {
+func output(t testing.TB, c *protocol.Client, id, script string) string {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -102,7 +104,7 @@ func output(t testing.TB, c *launch.Client, id, script string) string {
 }
 
 // sleeps starts a command that goes on, and waits until it runs.
-func sleeps(t testing.TB, c *launch.Client, id string, detached bool) *launch.Process {
+func sleeps(t testing.TB, c *protocol.Client, id string, detached bool) *protocol.Process {
 	t.Helper()
 	p, err := c.Start(t.Context(), id,
 		spec.Command{Args: []string{"sh", "-c", "echo begun; sleep 1000; echo ended"}, Detached: detached}, [3]*os.File{})
@@ -125,7 +127,7 @@ func TestSandboxesOutliveTheirLauncher(t *testing.T) {
 	}
 	first := s.launcher(socket)
 	c := first.client()
-	s.create(c, launch.Create{Name: "box"})
+	s.create(c, protocol.Create{Name: "box"})
 	output(t, c, "box", "echo kept > /workspace/file")
 	attached := sleeps(t, c, "box", false)
 	detached := sleeps(t, c, "box", true)
@@ -133,10 +135,10 @@ func TestSandboxesOutliveTheirLauncher(t *testing.T) {
 		t.Errorf("a second one: %+v", got)
 	}
 	first.kill()
-	if _, err := attached.Wait(t.Context()); !errors.Is(err, launch.ErrUnavailable) {
+	if _, err := attached.Wait(t.Context()); !errors.Is(err, fault.ErrUnavailable) {
 		t.Errorf("the attached one: %v", err)
 	}
-	if _, err := c.Info(t.Context(), "box"); !errors.Is(err, launch.ErrUnavailable) {
+	if _, err := c.Info(t.Context(), "box"); !errors.Is(err, fault.ErrUnavailable) {
 		t.Errorf("the next call: %v", err)
 	}
 
@@ -180,14 +182,14 @@ func TestALauncherLetsCommandsEnd(t *testing.T) {
 	s := newSandboxes(t)
 	l := s.launcher(filepath.Join(t.TempDir(), "s"), "--grace", "1m")
 	c := l.client()
-	s.create(c, launch.Create{Name: "box"})
+	s.create(c, protocol.Create{Name: "box"})
 	p := sleeps(t, c, "box", false)
 	if err := l.cmd.Process.Signal(unix.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "calls to be refused", func() bool {
 		_, err := c.List(t.Context())
-		return errors.Is(err, launch.ErrUnavailable)
+		return errors.Is(err, fault.ErrUnavailable)
 	})
 	if l.ended() {
 		t.Fatal("it did not wait")
@@ -230,17 +232,17 @@ func (s *sandboxes) endPassed(files ...*os.File) result {
 	t := s.t
 	t.Helper()
 	l := s.launcher(filepath.Join(t.TempDir(), "s"), "--grace", "0s")
-	s.create(l.client(), launch.Create{Name: "tied", Tied: true})
+	s.create(l.client(), protocol.Create{Name: "tied", Tied: true})
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: l.socket, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	channel, err := launch.ConnChannel(conn, 1)
+	channel, err := channel.OfConn(conn, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer channel.Close()
-	if err := channel.Send(t.Context(), launch.Hello{Protocol: launch.Protocol}.Encode()); err != nil {
+	if err := channel.Send(t.Context(), protocol.Hello{Protocol: protocol.Protocol}.Encode()); err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range files {
@@ -358,13 +360,13 @@ func TestALauncherOfOneConnection(t *testing.T) {
 	cmd.ExtraFiles = []*os.File{theirs}
 	l := start(t, cmd)
 	theirs.Close()
-	c, err := launch.NewClient(ours)
+	c, err := protocol.NewClient(ours)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	s.create(c, launch.Create{Name: "stays"})
-	s.create(c, launch.Create{Name: "tied", Tied: true})
+	s.create(c, protocol.Create{Name: "stays"})
+	s.create(c, protocol.Create{Name: "tied", Tied: true})
 	sleeps(t, c, "tied", false)
 	c.Close()
 	if got := l.wait(); got.code != 0 {
@@ -443,7 +445,7 @@ func TestALauncherRunsFromASealedCopy(t *testing.T) {
 		t.Errorf("its name is %q", name)
 	}
 	c := l.client()
-	i, err := c.Create(t.Context(), launch.Create{})
+	i, err := c.Create(t.Context(), protocol.Create{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -493,14 +495,14 @@ func TestALauncherHoldsAUserToTheRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := s.launcher(filepath.Join(dir, "s"), "--mode", "0666", "--rules", rules)
-	s.create(l.client(), launch.Create{Name: "root"})
+	s.create(l.client(), protocol.Create{Name: "root"})
 	as(t, uid, func(ctx context.Context) error {
-		c, err := launch.Dial(ctx, l.socket)
+		c, err := protocol.Dial(ctx, l.socket)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		for name, create := range map[string]launch.Create{
+		for name, create := range map[string]protocol.Create{
 			"a workspace outside": {Config: spec.Config{Workspace: dir + "/outside"}},
 			"root's workspace":    {Config: spec.Config{Workspace: dir + "/mine/roots"}},
 			"the shadow file":     {Config: spec.Config{Binds: []spec.Bind{{Source: "/etc/shadow", Target: "/x"}}}},
@@ -508,11 +510,11 @@ func TestALauncherHoldsAUserToTheRules(t *testing.T) {
 			"more system calls":   {Config: spec.Config{Seccomp: "debug"}},
 			"the host's pids":     {Config: spec.Config{PID: spec.PIDHost}},
 		} {
-			if _, err := c.Create(ctx, create); !errors.Is(err, launch.ErrRefused) {
+			if _, err := c.Create(ctx, create); !errors.Is(err, fault.ErrRefused) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		i, err := c.Create(ctx, launch.Create{Name: "box", Config: spec.Config{Workspace: dir + "/mine"}})
+		i, err := c.Create(ctx, protocol.Create{Name: "box", Config: spec.Config{Workspace: dir + "/mine"}})
 		if err != nil {
 			return err
 		}
@@ -520,13 +522,13 @@ func TestALauncherHoldsAUserToTheRules(t *testing.T) {
 			t.Errorf("%+v", i)
 		}
 		output(t, c, "box", "touch /workspace/made")
-		if _, err := c.Create(ctx, launch.Create{}); !errors.Is(err, launch.ErrRefused) {
+		if _, err := c.Create(ctx, protocol.Create{}); !errors.Is(err, fault.ErrRefused) {
 			t.Errorf("one more: %v", err)
 		}
-		if _, err := c.Info(ctx, "root"); !errors.Is(err, launch.ErrNotFound) {
+		if _, err := c.Info(ctx, "root"); !errors.Is(err, fault.ErrNotFound) {
 			t.Errorf("root's: %v", err)
 		}
-		if _, err := c.Dial(ctx, "root", launch.Target{Network: "tcp", Address: ":8080"}); !errors.Is(err, launch.ErrNotFound) {
+		if _, err := c.Dial(ctx, "root", protocol.Target{Network: "tcp", Address: ":8080"}); !errors.Is(err, fault.ErrNotFound) {
 			t.Errorf("a port of root's: %v", err)
 		}
 		dialOwn(ctx, t, c, "box")
@@ -537,7 +539,7 @@ func TestALauncherHoldsAUserToTheRules(t *testing.T) {
 		t.Errorf("the file's owner is %d, %v", st.Uid, err)
 	}
 	as(t, uid+1, func(ctx context.Context) error {
-		if _, err := launch.Dial(ctx, l.socket); !errors.Is(err, launch.ErrRefused) {
+		if _, err := protocol.Dial(ctx, l.socket); !errors.Is(err, fault.ErrRefused) {
 			t.Errorf("without a rule: %v", err)
 		}
 		return nil
@@ -546,9 +548,9 @@ func TestALauncherHoldsAUserToTheRules(t *testing.T) {
 }
 
 // dialOwn connects to a port of a client's own sandbox, before and after a server is there.
-func dialOwn(ctx context.Context, t *testing.T, c *launch.Client, id string) {
+func dialOwn(ctx context.Context, t *testing.T, c *protocol.Client, id string) {
 	t.Helper()
-	to := launch.Target{Network: "tcp", Address: "localhost:8080"}
+	to := protocol.Target{Network: "tcp", Address: "localhost:8080"}
 	if _, err := c.Dial(ctx, id, to); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("a port without a server: %v", err)
 	}
@@ -602,7 +604,7 @@ func TestLauncherKeepsNoImageInUse(t *testing.T) {
 	for range 6 {
 		all.Go(func() {
 			for range 8 {
-				i, err := c.Create(t.Context(), launch.Create{})
+				i, err := c.Create(t.Context(), protocol.Create{})
 				if err != nil {
 					t.Error(err)
 					return

@@ -10,7 +10,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	ocibundle "github.com/sandbox-runtime/sandbox-runtime/integration/internal/bundle"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // headless is a container whose main thread has ended, and whose other thread runs. It is in the state

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/failpoint"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/failpoint"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
@@ -309,7 +309,7 @@ func (w *networkWorld) launcher(socket string) *launcherProcess {
 }
 
 // finish has one of several programs finish the work of a killed command.
-func (w *networkWorld) finish(t *testing.T, at string, open *launch.Client, n int) {
+func (w *networkWorld) finish(t *testing.T, at string, open *protocol.Client, n int) {
 	t.Helper()
 	by := []string{"an open handle", "prune", "up"}[n%3]
 	pid := w.pid("box")

@@ -13,8 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -40,7 +41,7 @@ func TestALauncherHandsLayersToTheirOwner(t *testing.T) {
 	}
 	l := s.launcher(filepath.Join(t.TempDir(), "s"), "--mode", "0666", "--rules", rules)
 	as(t, uid, func(ctx context.Context) error {
-		c, err := launch.Dial(ctx, l.socket)
+		c, err := protocol.Dial(ctx, l.socket)
 		if err != nil {
 			return err
 		}
@@ -51,11 +52,11 @@ func TestALauncherHandsLayersToTheirOwner(t *testing.T) {
 			"one outside":    {Overlays: []string{"/usr"}},
 			"more disk":      {Overlays: []string{dir}, Limits: spec.Limits{Disk: 65 << 20}},
 		} {
-			if _, err := c.Create(ctx, launch.Create{Config: config}); !errors.Is(err, launch.ErrRefused) {
+			if _, err := c.Create(ctx, protocol.Create{Config: config}); !errors.Is(err, fault.ErrRefused) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		i, err := c.Create(ctx, launch.Create{Name: "box", Config: spec.Config{Overlays: []string{dir}}})
+		i, err := c.Create(ctx, protocol.Create{Name: "box", Config: spec.Config{Overlays: []string{dir}}})
 		if err != nil {
 			return err
 		}
@@ -74,7 +75,7 @@ func TestALauncherHandsLayersToTheirOwner(t *testing.T) {
 		for _, tree := range trees {
 			defer tree.Close()
 		}
-		if len(trees) != 1 || len(trees[0].Layers) != 1 || trees[0].Path != dir || trees[0].Owner != (launch.Owner{UID: uid, GID: uid}) || trees[0].Stamps["new\xff"] != stamp {
+		if len(trees) != 1 || len(trees[0].Layers) != 1 || trees[0].Path != dir || trees[0].Owner != (protocol.Owner{UID: uid, GID: uid}) || trees[0].Stamps["new\xff"] != stamp {
 			t.Fatalf("%+v", trees)
 		}
 		upper := trees[0].Layers[0]
@@ -101,7 +102,7 @@ func TestALauncherHandsLayersToTheirOwner(t *testing.T) {
 		return nil
 	})
 	as(t, uid+1, func(ctx context.Context) error {
-		if c, err := launch.Dial(ctx, l.socket); err == nil {
+		if c, err := protocol.Dial(ctx, l.socket); err == nil {
 			_, err := c.Layers(ctx, "box")
 			t.Errorf("another's layers: %v", err)
 			c.Close()
@@ -139,14 +140,14 @@ func TestAForkIsHeldToTheRule(t *testing.T) {
 	}
 	l := begin(kept, lost)
 	as(t, uid, func(ctx context.Context) error {
-		c, err := launch.Dial(ctx, l.socket)
+		c, err := protocol.Dial(ctx, l.socket)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
 		for snap, dir := range snaps {
 			config := spec.Config{Overlays: []string{dir}, Cwd: dir, Storage: spec.StorageDisk}
-			if _, err := c.Create(ctx, launch.Create{Name: snap, Config: config}); err != nil {
+			if _, err := c.Create(ctx, protocol.Create{Name: snap, Config: config}); err != nil {
 				return err
 			}
 			err := c.Snapshot(ctx, snap, snap)
@@ -169,15 +170,15 @@ func TestAForkIsHeldToTheRule(t *testing.T) {
 		interrupt(t, l.running)
 	}()
 	as(t, uid, func(ctx context.Context) error {
-		c, err := launch.Dial(ctx, l.socket)
+		c, err := protocol.Dial(ctx, l.socket)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
 		for snap, dir := range snaps {
-			i, err := c.Create(ctx, launch.Create{From: snap, Config: spec.Config{Storage: spec.StorageDisk}})
+			i, err := c.Create(ctx, protocol.Create{From: snap, Config: spec.Config{Storage: spec.StorageDisk}})
 			switch {
-			case dir == lost && !errors.Is(err, launch.ErrRefused):
+			case dir == lost && !errors.Is(err, fault.ErrRefused):
 				t.Errorf("a directory that the rule does not allow: %+v, %v", i, err)
 			case dir == kept && (err != nil || len(i.Config.Overlays) != 1 || i.Config.Cwd != dir):
 				t.Errorf("a directory that the rule allows: %+v, %v", i, err)

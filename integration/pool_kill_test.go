@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/failpoint"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/failpoint"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 

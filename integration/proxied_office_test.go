@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
@@ -411,7 +411,7 @@ func TestTheRuleOfAUserHasTheUpstreamProxy(t *testing.T) {
 			defer m.Close()
 			for _, proxy := range []string{"http://127.0.0.1:22", squidURL, "env"} {
 				config := sandbox.Config{Storage: sandbox.StorageMemory, Allow: allow, UpstreamProxy: proxy}
-				if _, err := m.Create(ctx, config); !errors.Is(err, launch.ErrRefused) || strings.Contains(err.Error(), "pass") {
+				if _, err := m.Create(ctx, config); !errors.Is(err, fault.ErrRefused) || strings.Contains(err.Error(), "pass") {
 					t.Errorf("user %d, %s: %v", user, proxy, err)
 				}
 			}
@@ -446,7 +446,7 @@ func (w *officeWorld) userReaches(ctx context.Context, t *testing.T, socket stri
 			t.Error(err)
 		}
 		grant.UpstreamProxy = squidURL
-		if _, err := box.SetNetwork(ctx, grant); !errors.Is(err, launch.ErrRefused) {
+		if _, err := box.SetNetwork(ctx, grant); !errors.Is(err, fault.ErrRefused) {
 			t.Errorf("another upstream proxy: %v", err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
@@ -91,7 +91,7 @@ func (w *farWorld) holdsUser(ctx context.Context, t *testing.T, socket string, g
 	}
 	for _, g := range refused {
 		config := sandbox.Config{Storage: sandbox.StorageMemory, Network: g.Network, Allow: g.Allow, Observe: g.Observe}
-		if other, err := m.Create(ctx, config); !errors.Is(err, launch.ErrRefused) {
+		if other, err := m.Create(ctx, config); !errors.Is(err, fault.ErrRefused) {
 			t.Errorf("%+v: %v", g, err)
 			if err == nil {
 				_ = other.Close() // the test has failed
@@ -100,7 +100,7 @@ func (w *farWorld) holdsUser(ctx context.Context, t *testing.T, socket string, g
 		if g.Network == "" {
 			g.Network = sandbox.NetworkProxied
 		}
-		if _, err := box.SetNetwork(ctx, g); !errors.Is(err, launch.ErrRefused) || g.Allow != nil && !strings.Contains(err.Error(), "root can add it there") {
+		if _, err := box.SetNetwork(ctx, g); !errors.Is(err, fault.ErrRefused) || g.Allow != nil && !strings.Contains(err.Error(), "root can add it there") {
 			t.Errorf("a change to %+v: %v", g, err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/failpoint"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/failpoint"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 

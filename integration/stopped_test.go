@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/failpoint"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/failpoint"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -220,12 +220,12 @@ func TestStoppedSandboxIsItsOwnersAlone(t *testing.T) {
 	l := s.launcher(filepath.Join(t.TempDir(), "s"), "--mode", "0666", "--rules", rules)
 	t.Cleanup(func() { s.downIfUp("box") })
 	as(t, uid, func(ctx context.Context) error {
-		c, err := launch.Dial(ctx, l.socket)
+		c, err := protocol.Dial(ctx, l.socket)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		_, err = c.Create(ctx, launch.Create{Name: "box", Config: spec.Config{
+		_, err = c.Create(ctx, protocol.Create{Name: "box", Config: spec.Config{
 			Overlays: []string{dir}, Storage: spec.StorageDisk, Limits: spec.Limits{Disk: 64 << 20},
 		}})
 		if err != nil {
@@ -236,7 +236,7 @@ func TestStoppedSandboxIsItsOwnersAlone(t *testing.T) {
 	})
 	s.killInit("box")
 	as(t, uid+1, func(ctx context.Context) error {
-		c, err := launch.Dial(ctx, l.socket)
+		c, err := protocol.Dial(ctx, l.socket)
 		if err != nil {
 			return err
 		}

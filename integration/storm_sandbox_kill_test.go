@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/failpoint"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/failpoint"
 )
 
 // A blow is a command on the sandbox c that is killed at its failpoints.

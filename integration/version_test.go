@@ -55,7 +55,7 @@ func TestTarballIsStampedWithItsCommit(t *testing.T) {
 		t.Logf("%s", said)
 		t.Skip("the checkout has no history") // it is a tarball itself
 	}
-	const oci = "github.com/sandbox-runtime/sandbox-runtime/internal/oci"
+	const oci = "github.com/sandbox-runtime/sandbox-runtime/internal/container/oci"
 	if got := run(t, exec.Command("make", "-s", "-n", "-C", dir, "build")); !strings.Contains(got.stdout, "-X "+oci+".stamped="+want) {
 		t.Errorf("the build has not %s: %+v", want, got)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/glob"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/glob"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/conffiles"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )

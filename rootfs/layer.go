@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/fsmount"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/fsmount"
 )
 
 // overlay makes the mount of an overlay, in place of that of its source, which

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/fsmount"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/fsmount"
 )
 
 // The skeleton holds no data but generated files, and copies of small files of the host's /etc.

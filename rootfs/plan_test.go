@@ -13,7 +13,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // describe is a plan as text, a line for each node.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/glob"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/glob"
 )
 
 // upgraded returns files and directories of the host that an upgrade or an installation changes.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/fsmount"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/fsmount"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
 	"golang.org/x/sys/unix"
 )

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/glob"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/glob"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/overlaid"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/apply"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlaid"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 )
 
 // ApplyOptions choose the changes that are applied, and how.

@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/overlaid"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlaid"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
 // Changes are the writes of a sandbox to its overlays. They are live: each call sees the
@@ -38,10 +38,10 @@ type Changes struct {
 
 // layered is an Instance whose writes lie on layers.
 type layered interface {
-	Layers(ctx context.Context) ([]launch.Tree, error)
+	Layers(ctx context.Context) ([]protocol.Tree, error)
 	Applied(ctx context.Context, tree string, stamps map[string]layer.Stamp) error
 	Verify(ctx context.Context, sync bool) error
-	Untie(ctx context.Context, u launch.Untie) error
+	Untie(ctx context.Context, u protocol.Untie) error
 	Describe(ctx context.Context) (Info, error)
 }
 

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox/sandboxtest"
 )
@@ -50,10 +50,10 @@ type altered struct {
 
 type fakeInstance interface {
 	sandbox.Instance
-	Layers(ctx context.Context) ([]launch.Tree, error)
+	Layers(ctx context.Context) ([]protocol.Tree, error)
 	Applied(ctx context.Context, tree string, stamps map[string]layer.Stamp) error
 	Verify(ctx context.Context, sync bool) error
-	Untie(ctx context.Context, u launch.Untie) error
+	Untie(ctx context.Context, u protocol.Untie) error
 	Describe(ctx context.Context) (sandbox.Info, error)
 }
 

@@ -14,11 +14,12 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
-type connectFunc = func(ctx context.Context) (*launch.Client, *ownLauncher, error)
+type connectFunc = func(ctx context.Context) (*protocol.Client, *ownLauncher, error)
 
 // connector chooses the way to a launcher.
 func connector(c ManagerConfig) (connectFunc, error) {
@@ -32,7 +33,7 @@ func connector(c ManagerConfig) (connectFunc, error) {
 	if c.Pool != nil {
 		bounds, err := c.Pool.Complete()
 		if err != nil {
-			return nil, launch.Refusal(err)
+			return nil, fault.Refusal(err)
 		}
 		options = []string{"--pool", bounds.String()}
 	}
@@ -42,12 +43,12 @@ func connector(c ManagerConfig) (connectFunc, error) {
 	case ways > 1:
 		return nil, &ConfigError{Reason: "at most one of Socket, Launcher and Dial says how to reach a launcher"}
 	case c.Dial != nil:
-		return func(ctx context.Context) (*launch.Client, *ownLauncher, error) {
+		return func(ctx context.Context) (*protocol.Client, *ownLauncher, error) {
 			conn, err := c.Dial(ctx)
 			if err != nil {
 				return nil, nil, fmt.Errorf("the launcher %w: %w", ErrUnavailable, err)
 			}
-			client, err := launch.NewClient(conn)
+			client, err := protocol.NewClient(conn)
 			return client, nil, err
 		}, nil
 	case c.Socket != "":
@@ -58,16 +59,16 @@ func connector(c ManagerConfig) (connectFunc, error) {
 				strings.Join(c.Launcher, " "))}
 		}
 		command := slices.Concat(c.Launcher, options)
-		return func(ctx context.Context) (*launch.Client, *ownLauncher, error) { return startLauncher(ctx, command) }, nil
+		return func(ctx context.Context) (*protocol.Client, *ownLauncher, error) { return startLauncher(ctx, command) }, nil
 	case c.Pool != nil:
-		return func(ctx context.Context) (*launch.Client, *ownLauncher, error) { return startInstalled(ctx, options) }, nil
+		return func(ctx context.Context) (*protocol.Client, *ownLauncher, error) { return startInstalled(ctx, options) }, nil
 	}
 	return connectDefault, nil
 }
 
 func dialSocket(socket string) connectFunc {
-	return func(ctx context.Context) (*launch.Client, *ownLauncher, error) {
-		client, err := launch.Dial(ctx, socket)
+	return func(ctx context.Context) (*protocol.Client, *ownLauncher, error) {
+		client, err := protocol.Dial(ctx, socket)
 		return client, nil, err
 	}
 }
@@ -89,12 +90,12 @@ func listens(command []string) bool {
 
 // connectDefault prefers a launcher that is there to one of the program's own. A launcher of an
 // ordinary user cannot make sandboxes, so a program of such a user needs one that is there.
-func connectDefault(ctx context.Context) (*launch.Client, *ownLauncher, error) {
+func connectDefault(ctx context.Context) (*protocol.Client, *ownLauncher, error) {
 	if os.Geteuid() != 0 {
-		client, err := launch.Dial(ctx, SharedSocket)
+		client, err := protocol.Dial(ctx, SharedSocket)
 		return client, nil, err
 	}
-	client, err := launch.Dial(ctx, DefaultSocket)
+	client, err := protocol.Dial(ctx, DefaultSocket)
 	if !errors.Is(err, ErrUnavailable) {
 		return client, nil, err
 	}
@@ -106,7 +107,7 @@ func connectDefault(ctx context.Context) (*launch.Client, *ownLauncher, error) {
 }
 
 // startInstalled starts a launcher of the program's own, from the PATH.
-func startInstalled(ctx context.Context, options []string) (*launch.Client, *ownLauncher, error) {
+func startInstalled(ctx context.Context, options []string) (*protocol.Client, *ownLauncher, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
 		return nil, nil, fmt.Errorf("put %s on the PATH (%w), for a launcher of this program's own", program, err)
@@ -121,7 +122,7 @@ type ownLauncher struct {
 	gone chan struct{}
 }
 
-func startLauncher(ctx context.Context, command []string) (_ *launch.Client, _ *ownLauncher, err error) {
+func startLauncher(ctx context.Context, command []string) (_ *protocol.Client, _ *ownLauncher, err error) {
 	ours, theirs, err := descriptor.UnixPair()
 	if err != nil {
 		return nil, nil, err
@@ -142,7 +143,7 @@ func startLauncher(ctx context.Context, command []string) (_ *launch.Client, _ *
 		defer close(own.gone)
 		_ = own.cmd.Wait() // how it ended is in its state
 	}()
-	client, err := launch.NewClient(ours)
+	client, err := protocol.NewClient(ours)
 	if err != nil {
 		_ = ours.Close() // it was of no use
 		own.end(ctx)

@@ -6,30 +6,30 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 )
 
 // Conditions that callers decide on, with errors.Is.
 var (
 	// ErrNotFound: there is no sandbox, or no exec, of this id.
-	ErrNotFound = launch.ErrNotFound
+	ErrNotFound = fault.ErrNotFound
 	// ErrExists: the name is taken.
-	ErrExists = launch.ErrExists
+	ErrExists = fault.ErrExists
 	// ErrNotRunning: the sandbox's first process is gone.
-	ErrNotRunning = launch.ErrNotRunning
+	ErrNotRunning = fault.ErrNotRunning
 	// ErrPaused: the sandbox is paused, and the request needs a running one.
-	ErrPaused = launch.ErrPaused
+	ErrPaused = fault.ErrPaused
 	// ErrBusy: somebody else makes, removes or changes the sandbox just now.
-	ErrBusy = launch.ErrBusy
+	ErrBusy = fault.ErrBusy
 	// ErrRefused: the launcher's rules do not allow that to this program.
-	ErrRefused = launch.ErrRefused
+	ErrRefused = fault.ErrRefused
 	// ErrUnavailable: the host, the launcher or the provider cannot carry out the request.
 	// The error's text names the missing part, and how to get it.
-	ErrUnavailable = launch.ErrUnavailable
+	ErrUnavailable = fault.ErrUnavailable
 	// ErrDamaged: the host's disk has lost writes of the sandbox. Its files may hold
 	// zeros, or older content. The error's text gives time and reason. The sandbox stays
 	// damaged until it is removed.
-	ErrDamaged = launch.ErrDamaged
+	ErrDamaged = fault.ErrDamaged
 	// ErrClosed: this program closed the Manager, the Sandbox or the Process.
 	ErrClosed = errors.New("is closed")
 )
@@ -39,11 +39,11 @@ var (
 // sentence that names the command. Missing is the path of the interpreter, loader or link target that
 // the program lacks in the sandbox. Only [Process.Started] returns the error: all other calls have
 // a [Result] that says so.
-type NotRunError = launch.NotRunError
+type NotRunError = fault.NotRunError
 
 // A ConfigError says in its Reason why a request makes no sense: a command without a
 // program, a forbidden path. A mistake in a single field of a Config is a [*FieldError].
-type ConfigError = launch.ConfigError
+type ConfigError = fault.ConfigError
 
 // An Error is about one sandbox.
 type Error struct {
@@ -97,7 +97,7 @@ func (removedError) Is(target error) bool { return target == ErrNotFound }
 // about adds the sandbox's id to an error that does not have it.
 func about(id string, err error) error {
 	var known *Error
-	var remote *launch.SandboxError
+	var remote *fault.SandboxError
 	var config *ConfigError
 	var field *FieldError
 	switch {

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 )
 
 // A launcher's error about a sandbox can come with other causes, such as the end of the caller's context.
 func TestAnErrorAboutASandboxKeepsAllItsCauses(t *testing.T) {
-	stopped := &launch.SandboxError{ID: "box", Err: ErrNotRunning}
+	stopped := &fault.SandboxError{ID: "box", Err: ErrNotRunning}
 	for _, err := range []error{
 		errors.Join(stopped, context.Canceled),
 		fmt.Errorf("after %w: %w", context.Canceled, stopped),

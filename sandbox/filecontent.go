@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/files"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/files"
 )
 
 // MaxFile is how large a file [Files.ReadFile] reads.

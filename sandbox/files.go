@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/files"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/files"
 )
 
 // Files are the files of a sandbox that is up, as the sandbox's user sees them, with that

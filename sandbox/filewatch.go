@@ -4,7 +4,7 @@ import (
 	"context"
 	"path"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/files"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/files"
 )
 
 // FileEvent tells of a change.

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 	"golang.org/x/sync/semaphore"
 )
@@ -18,14 +18,14 @@ import (
 // isolated makes sandboxes by a launcher, to which it connects when it is first
 // used, and again when the launcher has gone.
 type isolated struct {
-	connect func(ctx context.Context) (*launch.Client, *ownLauncher, error)
+	connect func(ctx context.Context) (*protocol.Client, *ownLauncher, error)
 
 	// turn is held by the caller that connects or disconnects.
 	turn *semaphore.Weighted
 
 	// mu guards the fields below, and is held for moments only.
 	mu     sync.Mutex
-	client *launch.Client
+	client *protocol.Client
 	own    *ownLauncher // nil: somebody else's
 	closed bool
 	// interrupt ends the attempt to connect that is under way, nil if there is none.
@@ -45,7 +45,7 @@ func (p *isolated) Available(ctx context.Context) error {
 }
 
 // reach returns the connection there is, or a new one.
-func (p *isolated) reach(ctx context.Context) (*launch.Client, error) {
+func (p *isolated) reach(ctx context.Context) (*protocol.Client, error) {
 	if client, err := p.connected(); client != nil || err != nil {
 		return client, err
 	}
@@ -70,7 +70,7 @@ func (p *isolated) reach(ctx context.Context) (*launch.Client, error) {
 
 // ask returns the answer of a launcher, and after an error no answer: an interface is nil
 // then.
-func ask[T any](ctx context.Context, p *isolated, question func(c *launch.Client) (T, error)) (T, error) {
+func ask[T any](ctx context.Context, p *isolated, question func(c *protocol.Client) (T, error)) (T, error) {
 	var none T
 	client, err := p.reach(ctx)
 	if err != nil {
@@ -84,7 +84,7 @@ func ask[T any](ctx context.Context, p *isolated, question func(c *launch.Client
 }
 
 // connected returns the connection, nil if there is none that works.
-func (p *isolated) connected() (*launch.Client, error) {
+func (p *isolated) connected() (*protocol.Client, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -109,7 +109,7 @@ func (p *isolated) begin(interrupt context.CancelFunc) error {
 
 // keep ends the attempt to connect. Close waits for its turn; keep disconnects a client
 // that came after Close.
-func (p *isolated) keep(client *launch.Client, own *ownLauncher, err error) (*launch.Client, error) {
+func (p *isolated) keep(client *protocol.Client, own *ownLauncher, err error) (*protocol.Client, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.interrupt = nil
@@ -182,15 +182,15 @@ func (p *isolated) Create(ctx context.Context, r Request) (_ Instance, err error
 }
 
 // launchRequest is a request in the launcher's protocol, with every field.
-func launchRequest(r Request) launch.Create {
-	return launch.Create{
+func launchRequest(r Request) protocol.Create {
+	return protocol.Create{
 		Name: r.Name, Reuse: r.Reuse, Tied: r.Tied, From: r.From, Config: r.Config,
 		Path: os.Getenv("PATH"), Home: os.Getenv("HOME"),
 	}
 }
 
 func (p *isolated) Open(ctx context.Context, id string) (Instance, error) {
-	return ask(ctx, p, func(c *launch.Client) (Instance, error) {
+	return ask(ctx, p, func(c *protocol.Client) (Instance, error) {
 		info, err := c.Info(ctx, id)
 		return &isolatedInstance{provider: p, info: isolatedInfo(info)}, err
 	})
@@ -215,7 +215,7 @@ func (p *isolated) remove(ctx context.Context, id string, created time.Time) err
 }
 
 func (p *isolated) List(ctx context.Context) ([]Info, error) {
-	list, err := ask(ctx, p, func(c *launch.Client) ([]Info, error) { return c.List(ctx) })
+	list, err := ask(ctx, p, func(c *protocol.Client) ([]Info, error) { return c.List(ctx) })
 	for i := range list {
 		list[i] = isolatedInfo(list[i])
 	}
@@ -223,7 +223,7 @@ func (p *isolated) List(ctx context.Context) ([]Info, error) {
 }
 
 func (p *isolated) Events(ctx context.Context) (Events, error) {
-	return ask(ctx, p, func(c *launch.Client) (Events, error) { return c.Events(ctx) })
+	return ask(ctx, p, func(c *protocol.Client) (Events, error) { return c.Events(ctx) })
 }
 
 func isolatedInfo(i spec.Info) Info {
@@ -243,25 +243,25 @@ func (i *isolatedInstance) Remove(ctx context.Context) error {
 	if len(i.info.Config.Overlays) > 0 { // only these can have an apply to end
 		return i.provider.remove(ctx, i.info.ID, i.info.Created)
 	}
-	return i.do(ctx, func(c *launch.Client, id string) error { return c.RemoveCreated(ctx, id, i.info.Created) })
+	return i.do(ctx, func(c *protocol.Client, id string) error { return c.RemoveCreated(ctx, id, i.info.Created) })
 }
 
 func (i *isolatedInstance) Start(ctx context.Context, c Command, stdio [3]*os.File) (Execution, error) {
-	return ask(ctx, i.provider, func(client *launch.Client) (Execution, error) {
+	return ask(ctx, i.provider, func(client *protocol.Client) (Execution, error) {
 		return client.Start(ctx, i.info.ID, c.plain(), stdio)
 	})
 }
 
 // StartFiles has the launcher run the program that it brings along.
 func (i *isolatedInstance) StartFiles(ctx context.Context, stdin, stdout *os.File) (FileServer, error) {
-	return ask(ctx, i.provider, func(c *launch.Client) (FileServer, error) {
+	return ask(ctx, i.provider, func(c *protocol.Client) (FileServer, error) {
 		process, err := c.StartFiles(ctx, i.info.ID, stdin, stdout)
 		return &isolatedFiles{process}, err
 	})
 }
 
 // isolatedFiles is the program that serves files, as it runs.
-type isolatedFiles struct{ *launch.Process }
+type isolatedFiles struct{ *protocol.Process }
 
 func (f *isolatedFiles) Wait(ctx context.Context) error {
 	r, err := f.Process.Wait(ctx)
@@ -275,11 +275,11 @@ func (f *isolatedFiles) Wait(ctx context.Context) error {
 }
 
 func (i *isolatedInstance) Attach(ctx context.Context, execID string) (Execution, error) {
-	return ask(ctx, i.provider, func(c *launch.Client) (Execution, error) { return c.Attach(ctx, i.info.ID, execID) })
+	return ask(ctx, i.provider, func(c *protocol.Client) (Execution, error) { return c.Attach(ctx, i.info.ID, execID) })
 }
 
 func (i *isolatedInstance) Execs(ctx context.Context) ([]ExecInfo, error) {
-	return ask(ctx, i.provider, func(c *launch.Client) ([]ExecInfo, error) { return c.Execs(ctx, i.info.ID) })
+	return ask(ctx, i.provider, func(c *protocol.Client) ([]ExecInfo, error) { return c.Execs(ctx, i.info.ID) })
 }
 
 func (i *isolatedInstance) Describe(ctx context.Context) (Info, error) {
@@ -298,11 +298,11 @@ func (i *isolatedInstance) Describe(ctx context.Context) (Info, error) {
 }
 
 func (i *isolatedInstance) Stats(ctx context.Context) (Stats, error) {
-	return ask(ctx, i.provider, func(c *launch.Client) (Stats, error) { return c.Stats(ctx, i.info.ID) })
+	return ask(ctx, i.provider, func(c *protocol.Client) (Stats, error) { return c.Stats(ctx, i.info.ID) })
 }
 
 // do has the launcher do something about the sandbox.
-func (i *isolatedInstance) do(ctx context.Context, do func(c *launch.Client, id string) error) error {
+func (i *isolatedInstance) do(ctx context.Context, do func(c *protocol.Client, id string) error) error {
 	client, err := i.provider.reach(ctx)
 	if err != nil {
 		return err
@@ -311,53 +311,53 @@ func (i *isolatedInstance) do(ctx context.Context, do func(c *launch.Client, id 
 }
 
 func (i *isolatedInstance) Pause(ctx context.Context) error {
-	return i.do(ctx, func(c *launch.Client, id string) error { return c.Pause(ctx, id) })
+	return i.do(ctx, func(c *protocol.Client, id string) error { return c.Pause(ctx, id) })
 }
 
 func (i *isolatedInstance) Resume(ctx context.Context) error {
-	return i.do(ctx, func(c *launch.Client, id string) error { return c.Resume(ctx, id) })
+	return i.do(ctx, func(c *protocol.Client, id string) error { return c.Resume(ctx, id) })
 }
 
 func (i *isolatedInstance) Update(ctx context.Context, l Limits) error {
-	return i.do(ctx, func(c *launch.Client, id string) error { return c.Update(ctx, id, l) })
+	return i.do(ctx, func(c *protocol.Client, id string) error { return c.Update(ctx, id, l) })
 }
 
 func (i *isolatedInstance) SetWorkspace(ctx context.Context, dir string) error {
-	return i.do(ctx, func(c *launch.Client, id string) error { return c.SetWorkspace(ctx, id, dir) })
+	return i.do(ctx, func(c *protocol.Client, id string) error { return c.SetWorkspace(ctx, id, dir) })
 }
 
-func (i *isolatedInstance) Layers(ctx context.Context) ([]launch.Tree, error) {
-	return ask(ctx, i.provider, func(c *launch.Client) ([]launch.Tree, error) { return c.Layers(ctx, i.info.ID) })
+func (i *isolatedInstance) Layers(ctx context.Context) ([]protocol.Tree, error) {
+	return ask(ctx, i.provider, func(c *protocol.Client) ([]protocol.Tree, error) { return c.Layers(ctx, i.info.ID) })
 }
 
 func (i *isolatedInstance) Applied(ctx context.Context, tree string, stamps map[string]layer.Stamp) error {
-	return i.do(ctx, func(c *launch.Client, id string) error { return c.Applied(ctx, id, tree, stamps) })
+	return i.do(ctx, func(c *protocol.Client, id string) error { return c.Applied(ctx, id, tree, stamps) })
 }
 
 func (i *isolatedInstance) Verify(ctx context.Context, sync bool) error {
-	return i.do(ctx, func(c *launch.Client, id string) error { return c.Verify(ctx, id, sync) })
+	return i.do(ctx, func(c *protocol.Client, id string) error { return c.Verify(ctx, id, sync) })
 }
 
-func (i *isolatedInstance) Untie(ctx context.Context, u launch.Untie) error {
-	return i.do(ctx, func(c *launch.Client, id string) error { return c.Untie(ctx, id, u) })
+func (i *isolatedInstance) Untie(ctx context.Context, u protocol.Untie) error {
+	return i.do(ctx, func(c *protocol.Client, id string) error { return c.Untie(ctx, id, u) })
 }
 
 func (i *isolatedInstance) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	return ask(ctx, i.provider, func(c *launch.Client) (net.Conn, error) {
-		return c.Dial(ctx, i.info.ID, launch.Target{Network: network, Address: address})
+	return ask(ctx, i.provider, func(c *protocol.Client) (net.Conn, error) {
+		return c.Dial(ctx, i.info.ID, protocol.Target{Network: network, Address: address})
 	})
 }
 
 func (i *isolatedInstance) Undo(ctx context.Context, n int) error {
-	return i.do(ctx, func(c *launch.Client, id string) error { return c.Undo(ctx, id, n) })
+	return i.do(ctx, func(c *protocol.Client, id string) error { return c.Undo(ctx, id, n) })
 }
 
 func (i *isolatedInstance) Snapshot(ctx context.Context, name string) error {
-	return i.do(ctx, func(c *launch.Client, id string) error { return c.Snapshot(ctx, id, name) })
+	return i.do(ctx, func(c *protocol.Client, id string) error { return c.Snapshot(ctx, id, name) })
 }
 
 func (i *isolatedInstance) Discard(ctx context.Context) error {
-	return i.do(ctx, func(c *launch.Client, id string) error {
+	return i.do(ctx, func(c *protocol.Client, id string) error {
 		if _, err := recoverTrees(ctx, c, i.info.Config.Overlays); err != nil {
 			return err
 		}
@@ -366,7 +366,7 @@ func (i *isolatedInstance) Discard(ctx context.Context) error {
 }
 
 func (p *isolated) Snapshots(ctx context.Context) ([]string, error) {
-	return ask(ctx, p, func(c *launch.Client) ([]string, error) { return c.Snapshots(ctx) })
+	return ask(ctx, p, func(c *protocol.Client) ([]string, error) { return c.Snapshots(ctx) })
 }
 
 func (p *isolated) RemoveSnapshot(ctx context.Context, name string) error {

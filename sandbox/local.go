@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/files"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/hostcommand"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/files"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process/hostcommand"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/logfile"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 )
 
 // LogOptions say which output [Sandbox.CopyLogs] copies.

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
 // Names of the providers that come with this package.
@@ -32,7 +32,7 @@ const (
 	DefaultSocket = "/run/sandbox-runtime/launcher.sock"
 	// SharedSocket is the socket of a launcher with rules for other users. Only root can enter
 	// the directory of DefaultSocket.
-	SharedSocket = launch.SharedSocket
+	SharedSocket = protocol.SharedSocket
 )
 
 // ManagerConfig says where sandboxes come from. The zero value is right for most

@@ -7,10 +7,10 @@ import (
 	"iter"
 	"os"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/egress"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/upstream"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/upstream"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -104,18 +104,18 @@ func (s *Sandbox) DecideNetwork(ctx context.Context, allow func(context.Context,
 		if err != nil {
 			return err
 		}
-		d, err := egress.TakeDecider(socket, s.ID())
+		d, err := link.TakeDecider(socket, s.ID())
 		if err != nil {
 			return err
 		}
-		return d.Decide(ctx, func(ctx context.Context, q egress.Question) bool {
+		return d.Decide(ctx, func(ctx context.Context, q link.Question) bool {
 			return allow(ctx, NetworkQuestion{Name: q.Name, Port: q.Port, Method: q.Method, Path: q.Path})
 		})
 	})
 }
 
 func (i *isolatedInstance) NetworkDecider(ctx context.Context) (*os.File, error) {
-	return ask(ctx, i.provider, func(c *launch.Client) (*os.File, error) { return c.NetworkDecider(ctx, i.info.ID) })
+	return ask(ctx, i.provider, func(c *protocol.Client) (*os.File, error) { return c.NetworkDecider(ctx, i.info.ID) })
 }
 
 // errEnough ends a loop over events.
@@ -143,7 +143,7 @@ func (i *isolatedInstance) NetworkEvents(ctx context.Context, follow bool) iter.
 }
 
 func (i *isolatedInstance) ChangeNetwork(ctx context.Context, grant *NetworkGrant, level Sensitivity) (NetworkChange, error) {
-	request := launch.NetworkRequest{Grant: grant, Sensitivity: level}
+	request := protocol.NetworkRequest{Grant: grant, Sensitivity: level}
 	if grant != nil {
 		shown, proxies, err := resolveUpstream(grant.UpstreamProxy)
 		if err != nil {
@@ -153,7 +153,7 @@ func (i *isolatedInstance) ChangeNetwork(ctx context.Context, grant *NetworkGran
 		own.UpstreamProxy = shown
 		request.Grant, request.Upstream = &own, proxies
 	}
-	return ask(ctx, i.provider, func(c *launch.Client) (NetworkChange, error) { return c.ChangeNetwork(ctx, i.info.ID, request) })
+	return ask(ctx, i.provider, func(c *protocol.Client) (NetworkChange, error) { return c.ChangeNetwork(ctx, i.info.ID, request) })
 }
 
 // resolveUpstream parts the upstream proxy of a configuration from its password. The environment is that of this process.

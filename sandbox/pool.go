@@ -4,7 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
 // PoolStats are the counts of the pool of the Manager's launcher. Users other than root get the
@@ -20,7 +21,7 @@ func (m *Manager) PoolStats(ctx context.Context) (PoolStats, error) { return m.p
 // a pool; ErrRefused, ErrUnavailable.
 func (m *Manager) ResizePool(ctx context.Context, c PoolConfig) (PoolStats, error) {
 	if _, err := c.Complete(); err != nil {
-		return PoolStats{}, launch.Refusal(err)
+		return PoolStats{}, fault.Refusal(err)
 	}
 	return m.pool(ctx, &c)
 }
@@ -34,5 +35,5 @@ func (m *Manager) pool(ctx context.Context, c *PoolConfig) (PoolStats, error) {
 	if !ok {
 		return PoolStats{}, &ConfigError{Reason: fmt.Sprintf("the provider %q of this program has no pool", ProviderIsolated)}
 	}
-	return ask(ctx, launcher, func(client *launch.Client) (PoolStats, error) { return client.Pool(ctx, c) })
+	return ask(ctx, launcher, func(client *protocol.Client) (PoolStats, error) { return client.Pool(ctx, c) })
 }

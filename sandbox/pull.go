@@ -15,12 +15,13 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/images/name"
 	imagesource "github.com/sandbox-runtime/sandbox-runtime/images/source"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
 // A pull reads an image and hands it to a launcher.
 type pull struct {
-	client *launch.Client
+	client *protocol.Client
 	image  *imagesource.Image
 	names  []string // full
 	// maxBytes is PullOptions.MaxBytes.
@@ -35,10 +36,10 @@ type pull struct {
 func (p *isolated) PullImage(ctx context.Context, text string, o PullOptions) (_ Image, err error) {
 	chosen, err := chosenName(text, o.Name)
 	if err != nil {
-		return Image{}, launch.Refusal(err)
+		return Image{}, fault.Refusal(err)
 	}
 	if o.MaxBytes < 0 {
-		return Image{}, launch.Refusal(fmt.Errorf("invalid MaxBytes %d: use a positive number", o.MaxBytes))
+		return Image{}, fault.Refusal(fmt.Errorf("invalid MaxBytes %d: use a positive number", o.MaxBytes))
 	}
 	client, err := p.reach(ctx)
 	if err != nil {
@@ -50,7 +51,7 @@ func (p *isolated) PullImage(ctx context.Context, text string, o PullOptions) (_
 	}
 	defer func() { err = errors.Join(err, s.image.Close()) }()
 	if s.names, err = namesOf(chosen, s.image); err != nil {
-		return Image{}, launch.Refusal(err)
+		return Image{}, fault.Refusal(err)
 	}
 	image, err := s.run(ctx)
 	return image, endedBy(ctx, err)
@@ -138,7 +139,7 @@ func (s *pull) run(ctx context.Context) (Image, error) {
 	if err := group.Wait(); err != nil {
 		return Image{}, err
 	}
-	add := launch.AddImage{Digest: s.image.Resolved, Config: s.image.Config}
+	add := protocol.AddImage{Digest: s.image.Resolved, Config: s.image.Config}
 	if len(s.names) == 0 {
 		return s.client.AddImage(ctx, add, s.maxBytes)
 	}
@@ -227,22 +228,22 @@ func (c *counter) Write(b []byte) (int, error) {
 
 // Images implements [ImageKeeper].
 func (p *isolated) Images(ctx context.Context) ([]Image, error) {
-	return ask(ctx, p, func(c *launch.Client) ([]Image, error) { return c.Images(ctx) })
+	return ask(ctx, p, func(c *protocol.Client) ([]Image, error) { return c.Images(ctx) })
 }
 
 // Image implements [ImageKeeper].
 func (p *isolated) Image(ctx context.Context, name string) (Image, error) {
-	return ask(ctx, p, func(c *launch.Client) (Image, error) { return c.Image(ctx, name) })
+	return ask(ctx, p, func(c *protocol.Client) (Image, error) { return c.Image(ctx, name) })
 }
 
 // RemoveImage implements [ImageKeeper].
 func (p *isolated) RemoveImage(ctx context.Context, name string) (RemovedImages, error) {
-	return ask(ctx, p, func(c *launch.Client) (RemovedImages, error) { return c.RemoveImage(ctx, name) })
+	return ask(ctx, p, func(c *protocol.Client) (RemovedImages, error) { return c.RemoveImage(ctx, name) })
 }
 
 // PruneImages implements [ImageKeeper].
 func (p *isolated) PruneImages(ctx context.Context) (RemovedImages, error) {
-	return ask(ctx, p, func(c *launch.Client) (RemovedImages, error) { return c.PruneImages(ctx) })
+	return ask(ctx, p, func(c *protocol.Client) (RemovedImages, error) { return c.PruneImages(ctx) })
 }
 
 // VerifyImage implements [ImageKeeper].

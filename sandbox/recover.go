@@ -9,17 +9,17 @@ import (
 	"path"
 	"strings"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/overlaid"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/apply"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlaid"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
 // recoverTrees ends the killed applies to overlaid directories: each is finished, or taken
 // back if the host has changed the tree meanwhile. It returns a sentence for each
 // directory with such an apply. The sandboxes that the applies were of are told.
-func recoverTrees(ctx context.Context, client *launch.Client, dirs []string) (notes []string, err error) {
+func recoverTrees(ctx context.Context, client *protocol.Client, dirs []string) (notes []string, err error) {
 	var errs []error
 	for _, name := range dirs {
 		dir, err := overlaid.OpenDir(name)
@@ -38,7 +38,7 @@ func recoverTrees(ctx context.Context, client *launch.Client, dirs []string) (no
 
 // tellSource tells the sandbox that an apply was of. A sandbox that is gone, or has no
 // such overlay any more, needs no word.
-func tellSource(ctx context.Context, client *launch.Client, source, tree string, stamps map[string]layer.Stamp) error {
+func tellSource(ctx context.Context, client *protocol.Client, source, tree string, stamps map[string]layer.Stamp) error {
 	id, _, _ := strings.Cut(source, overlaid.SourceSeparator)
 	err := client.Applied(ctx, id, tree, stamps)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotRunning) || cannotNote(err) {

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 )
 
 // Run runs a line of shell with the sandbox's /bin/sh, without input, and returns its

@@ -6,8 +6,8 @@ import (
 	"io"
 	"path"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layertar"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/patch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layertar"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/patch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 

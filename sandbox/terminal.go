@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 )
 
 // terminal is the master of the command's terminal, nil if it has none.

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/overlaid"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlaid"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
 // verify returns an error that is ErrDamaged if the content of the sandbox's files
@@ -82,6 +82,6 @@ func (c *Changes) untie(t *overlaid.Tree) func(ctx context.Context, directories 
 		if !directories && !listed {
 			return nil
 		}
-		return about(c.id, c.source.Untie(ctx, launch.Untie{Since: since, Directories: directories}))
+		return about(c.id, c.source.Untie(ctx, protocol.Untie{Since: since, Directories: directories}))
 	}
 }

@@ -1,4 +1,4 @@
-# The agent: one static C program, embedded by internal/agent. Run from the top with -f.
+# The agent: one static C program, embedded by internal/inside/agent. Run from the top with -f.
 #
 #   $(AGENT)     the program
 #   agent-cc     prints its compiler

@@ -2,7 +2,7 @@
  * stages.h - the steps at which something can be refused.
  *
  * One list for both ends: the agent sends the number, the host's package
- * internal/agent gives it a name, and a test compares the two. Numbers are
+ * internal/inside/agent gives it a name, and a test compares the two. Numbers are
  * never given a second meaning; the agent's own (1 to 19) are also its exit
  * statuses, for a host that lost the socket before it read the message.
  */

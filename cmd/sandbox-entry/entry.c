@@ -61,7 +61,7 @@ static int has_value(const char *const *words, const char *flag)
 	return 0;
 }
 
-/* The state of sandboxes, below the state root (internal/record), and the state root of root without --root. */
+/* The state of sandboxes, below the state root (internal/launcher/record), and the state root of root without --root. */
 static const char sandboxes[] = "/@sandboxes/", default_root[] = "/run/sandbox-runtime";
 
 static long system_call(long number, const char *path, long mode)

@@ -1,5 +1,5 @@
 // Command sandbox-files serves the files of a sandbox to the process at the other ends of
-// its standard input and output: see package internal/files. The runtime carries it, and
+// its standard input and output: see package internal/inside/files. The runtime carries it, and
 // starts it inside when it is needed; nobody has to install it.
 package main
 
@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/files"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/files"
 )
 
 func main() {

@@ -10,9 +10,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // joined is a file with two small programs, made as make build makes bin/sandbox-runtime.

@@ -15,8 +15,8 @@ import (
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/review"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 

@@ -6,11 +6,11 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/completion"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/doctor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/oci"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/registration"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/completion"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/doctor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/registration"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container/oci"
 )
 
 // A maker makes the command with a name.

@@ -15,11 +15,11 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/relay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
@@ -58,7 +58,7 @@ const stoppedCheck = 3 * time.Second
 
 // tellStopped says once that the launcher is stopped, since its client waits then. It ends with the program.
 func tellStopped(ctx context.Context, socket string, stderr io.Writer) {
-	if text := launch.AwaitStopped(ctx, socket, stoppedCheck); text != "" {
+	if text := protocol.AwaitStopped(ctx, socket, stoppedCheck); text != "" {
 		fmt.Fprintln(stderr, text)
 	}
 }

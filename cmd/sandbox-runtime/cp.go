@@ -9,9 +9,9 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/copying"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/copying"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/relay"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 )
 
 func cpCommand() *cli.Command {

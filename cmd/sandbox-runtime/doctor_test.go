@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/doctor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/doctor"
 )
 
 // asCaller runs the program as another caller: changed by attr, and by a

@@ -11,13 +11,13 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/review"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/configflags"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/relay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container/frontend"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )

@@ -8,9 +8,9 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/overlaid"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlaid"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/review"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 

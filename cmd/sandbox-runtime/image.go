@@ -15,7 +15,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	imagename "github.com/sandbox-runtime/sandbox-runtime/images/name"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 

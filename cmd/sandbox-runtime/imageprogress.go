@@ -11,7 +11,7 @@ import (
 	"github.com/docker/go-units"
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/review"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 

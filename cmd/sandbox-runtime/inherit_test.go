@@ -11,7 +11,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container/frontend"
 )
 
 func TestProcessHasOnlyItsStdio(t *testing.T) {

@@ -14,12 +14,12 @@ import (
 	"github.com/docker/go-units"
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/review"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/oci"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container/oci"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 

@@ -9,9 +9,9 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/oci"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container/frontend"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container/oci"
 )
 
 func main() {

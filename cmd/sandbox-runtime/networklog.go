@@ -14,7 +14,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 

@@ -6,9 +6,9 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/oci"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container/oci"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 

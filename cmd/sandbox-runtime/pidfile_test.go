@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container/frontend"
 )
 
 // --pid-file /dev/null must not cost the host its /dev/null.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/review"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 

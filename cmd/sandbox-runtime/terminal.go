@@ -5,7 +5,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/relay"
 )
 
 func streamsOf(cmd *cli.Command) (*relay.Streams, error) {

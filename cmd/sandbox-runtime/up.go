@@ -11,9 +11,9 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/configflags"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/relay"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )

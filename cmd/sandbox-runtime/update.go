@@ -9,11 +9,11 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/configflags"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/resourceflags"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/oci"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/resourceflags"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container/oci"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )

@@ -15,7 +15,7 @@ import (
 	"unicode"
 
 	"github.com/sandbox-runtime/sandbox-runtime/images/index"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/worker"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process/worker"
 )
 
 // A bounds limits a child.

@@ -12,7 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/sandbox-runtime/sandbox-runtime/images/index"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // layerTar is the tar of a layer with one file.

@@ -16,10 +16,10 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/images/index"
 	"github.com/sandbox-runtime/sandbox-runtime/images/inflate"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/worker"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process/worker"
 )
 
-// kind is the kind of the worker (internal/worker).
+// kind is the kind of the worker (internal/process/worker).
 const kind = "image-builder"
 
 // Kinds of work.

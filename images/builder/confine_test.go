@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/images/index"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/worker"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process/worker"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // probeKind is a child that tries things.

@@ -2,7 +2,7 @@
 // inflates layers ([Inflate]) and makes the index of an image ([Index]).
 //
 // The child is this program again ([TakeOver]). It is another user without capabilities
-// (internal/worker). It can read and write the descriptors that it was given. It can open no file, make
+// (internal/process/worker). It can read and write the descriptors that it was given. It can open no file, make
 // no socket and no process, and reach no other process. Its memory, its CPU time and the size of its
 // output have bounds. It ends together with its parent.
 //

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/images/index"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 func TestTheSameLayersGiveTheSameBytes(t *testing.T) {

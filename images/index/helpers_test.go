@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/images/index"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/fsmount"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/fsmount"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 func TestMain(m *testing.M) { os.Exit(testhost.Run(m)) }

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/images/index"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 func TestHostileEntriesAreRefused(t *testing.T) {

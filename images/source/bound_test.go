@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // zeros is a compressed archive of 10 GiB: many members of gzip with 64 MiB of zeros each.

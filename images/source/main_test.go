@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 func TestMain(m *testing.M) {

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 )
 
 // A draft is a directory that a process fills, and that gets its name in the store at the end. Its lock

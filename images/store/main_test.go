@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/images/builder"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // roleVariable makes this program a process that does one operation: see roleMain.

@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/fsmount"
-	blockstore "github.com/sandbox-runtime/sandbox-runtime/internal/store"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/fsmount"
+	blockstore "github.com/sandbox-runtime/sandbox-runtime/internal/disk/store"
 )
 
 // Mount makes a detached mount of the image: read-only, nosuid and nodev. Each mount has a page cache of its

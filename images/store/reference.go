@@ -13,7 +13,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 )
 
 // A Reference is a name of an image, such as docker.io/library/busybox:latest. The caller completes names.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/images/index"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 )
 
 // version is the content of the file of that name. Another version has another layout.

@@ -28,8 +28,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/egress"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/gateway"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/gateway"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/resolver"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
 )

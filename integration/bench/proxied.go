@@ -19,7 +19,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/egress"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	capturing "github.com/sandbox-runtime/sandbox-runtime/netns/capture"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -56,7 +56,7 @@ func TestHoldSandboxes(t *testing.T) {
 	var h held
 	var kept []any // with the connections, which a finalizer would close
 	for range heldBoxes {
-		sb, err := l.Create(ctx, launch.Create{}, Sources{})
+		sb, err := l.Create(ctx, protocol.Create{}, Sources{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +64,7 @@ func TestHoldSandboxes(t *testing.T) {
 		kept = append(kept, sb, start(sb, spec.Command{Args: []string{"sh", "-c", "(setsid sleep 1001 &); sleep 1001"}}))
 		h.Detached = append(h.Detached, start(sb, spec.Command{Args: []string{"sh", "-c", "echo here; sleep 1002"}, Detached: true}).ID())
 	}
-	tied, err := l.Create(ctx, launch.Create{Tied: true}, Sources{})
+	tied, err := l.Create(ctx, protocol.Create{Tied: true}, Sources{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestIdleSandboxesCostTheirLauncherNothing(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range boxes {
 		all.Go(func() {
-			sb, err := l.Create(t.Context(), launch.Create{}, Sources{})
+			sb, err := l.Create(t.Context(), protocol.Create{}, Sources{})
 			if err != nil {
 				t.Error(err)
 				return
@@ -256,7 +256,7 @@ func TestExecsInARowKeepNothing(t *testing.T) {
 // The connection that ties it is kept, however long nothing runs.
 func TestATiedSandboxStaysUpWhileItIsIdle(t *testing.T) {
 	l := newTestLauncher(t)
-	sb, err := l.Create(t.Context(), launch.Create{Tied: true}, Sources{})
+	sb, err := l.Create(t.Context(), protocol.Create{Tied: true}, Sources{})
 	if err != nil {
 		t.Fatal(err)
 	}

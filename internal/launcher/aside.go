@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 )
 
 // An aside finishes removals after the caller has its answer. On nil it finishes none.

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/trash"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/trash"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -45,13 +45,13 @@ func TestARemovalIsFinishedAside(t *testing.T) {
 	} else if pids, err := group.Procs(); err != nil || len(pids) > 0 {
 		t.Errorf("left in the cgroup: %d, %v", pids, err)
 	}
-	if i, err := l.Info(t.Context(), "box"); !errors.Is(err, launch.ErrNotFound) {
+	if i, err := l.Info(t.Context(), "box"); !errors.Is(err, fault.ErrNotFound) {
 		t.Errorf("info: %+v, %v", i, err)
 	}
 	if all, err := l.List(t.Context(), nil); err != nil || len(all) > 0 {
 		t.Errorf("list: %+v, %v", all, err)
 	}
-	if _, err := l.Open(t.Context(), "box"); !errors.Is(err, launch.ErrNotFound) {
+	if _, err := l.Open(t.Context(), "box"); !errors.Is(err, fault.ErrNotFound) {
 		t.Errorf("open: %v", err)
 	}
 	if pruned, err := l.Prune(t.Context()); err != nil || len(pruned) > 0 {

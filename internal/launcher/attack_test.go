@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -31,7 +31,7 @@ func TestAnOldHandleDoesNotReachTheNextOfItsName(t *testing.T) {
 	if err == nil {
 		p.Close()
 	}
-	if !errors.Is(err, launch.ErrNotFound) && !errors.Is(err, launch.ErrNotRunning) {
+	if !errors.Is(err, fault.ErrNotFound) && !errors.Is(err, fault.ErrNotRunning) {
 		t.Errorf("started there: %v", err)
 	}
 	if all, err := next.Execs(t.Context()); err != nil || len(all) > 0 {
@@ -50,11 +50,11 @@ func TestAnOldHandleHasNoLayersOfTheNextOfItsName(t *testing.T) {
 	}
 	next := up(t, other.launcher, "x", overlay)
 	trees, err := old.Layers(t.Context(), false)
-	if !errors.Is(err, launch.ErrNotFound) || len(trees) > 0 {
+	if !errors.Is(err, fault.ErrNotFound) || len(trees) > 0 {
 		t.Errorf("of the old handle: %d trees, %v", len(trees), err)
 	}
 	closeAllTrees(trees)
-	if err := old.Verify(t.Context(), false); !errors.Is(err, launch.ErrNotFound) {
+	if err := old.Verify(t.Context(), false); !errors.Is(err, fault.ErrNotFound) {
 		t.Errorf("the files of the old handle: %v", err)
 	}
 	if trees, err = next.Layers(t.Context(), false); err != nil || len(trees) != 1 {
@@ -80,7 +80,7 @@ func TestRemoveIfAsksAboutTheOwner(t *testing.T) {
 		t.Fatalf("another's: %v", err)
 	}
 	remove(true)
-	if _, err := l.Open(t.Context(), "x"); !errors.Is(err, launch.ErrNotFound) {
+	if _, err := l.Open(t.Context(), "x"); !errors.Is(err, fault.ErrNotFound) {
 		t.Errorf("one's own: %v", err)
 	}
 }
@@ -110,7 +110,7 @@ func TestRemoveIfAsksAboutTheTime(t *testing.T) {
 	if did, err := l.RemoveIf(t.Context(), "x", Condition{Created: second}); !did || err != nil {
 		t.Errorf("the second: %t, %v", did, err)
 	}
-	if _, err := l.Open(t.Context(), "x"); !errors.Is(err, launch.ErrNotFound) {
+	if _, err := l.Open(t.Context(), "x"); !errors.Is(err, fault.ErrNotFound) {
 		t.Errorf("then: %v", err)
 	}
 }

@@ -3,7 +3,7 @@ package launcher
 import (
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -20,7 +20,7 @@ func benchSandbox(b *testing.B) *Sandbox {
 	if err != nil {
 		b.Fatal(err)
 	}
-	sb, err := l.Create(b.Context(), launch.Create{}, Sources{})
+	sb, err := l.Create(b.Context(), protocol.Create{}, Sources{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func BenchmarkHostAtOnce(b *testing.B) {
 func BenchmarkCreateAndClose(b *testing.B) {
 	sb := benchSandbox(b)
 	for b.Loop() {
-		other, err := sb.launcher.Create(b.Context(), launch.Create{}, Sources{})
+		other, err := sb.launcher.Create(b.Context(), protocol.Create{}, Sources{})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -12,10 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/pool"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/pool"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -41,7 +41,7 @@ type template struct {
 
 // templateOf returns the template for a request. The reason is not empty if no blank can serve the
 // request. image is the one that the name in the request means for the user now.
-func templateOf(r launch.Create, from Sources, image imageRoot) (t template, reason string) {
+func templateOf(r protocol.Create, from Sources, image imageRoot) (t template, reason string) {
 	c := r.Config
 	t = template{Path: r.Path, Home: r.Home, UID: from.UID, Config: spec.Config{
 		Storage: c.Storage, Seccomp: c.Seccomp, User: &spec.User{UID: c.User.UID, GID: c.User.GID},
@@ -77,10 +77,10 @@ func templateOf(r launch.Create, from Sources, image imageRoot) (t template, rea
 }
 
 // unclaimable says whether a request has a field that a claim does not know.
-func unclaimable(r launch.Create) bool {
+func unclaimable(r protocol.Create) bool {
 	r.Name, r.Reuse, r.Tied, r.Config = "", false, false, spec.Config{}
 	r.Path, r.Home, r.Named, r.Upstream, r.From = "", "", nil, nil, ""
-	return !reflect.DeepEqual(r, launch.Create{})
+	return !reflect.DeepEqual(r, protocol.Create{})
 }
 
 // claimed is the configuration of a blank that a request has claimed: it has those fields of the
@@ -153,7 +153,7 @@ func (l *Launcher) newBlank(ctx context.Context, kind string, isNext bool) (_ *b
 	from := Sources{UID: t.UID, GIDs: t.GIDs}
 	m := &making{
 		launcher: l, id: id, state: state, from: from, hostMounts: &l.hostMounts, image: image,
-		request: launch.Create{Name: id, Config: t.Config, Path: t.Path, Home: t.Home},
+		request: protocol.Create{Name: id, Config: t.Config, Path: t.Path, Home: t.Home},
 	}
 	b := &blank{m, t.ImageFiles}
 	err = m.untilOver(ctx, func() error {

@@ -10,8 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -22,7 +23,7 @@ func defaultKind(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wanted, _ := templateOf(launch.Create{Config: config}, Sources{}, imageRoot{})
+	wanted, _ := templateOf(protocol.Create{Config: config}, Sources{}, imageRoot{})
 	kind, err := wanted.kind()
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +60,7 @@ func TestABlankThatHangsIsGivenUp(t *testing.T) {
 func TestAnExhaustedLauncherSaysSo(t *testing.T) {
 	for errno, want := range map[unix.Errno]string{unix.EMFILE: "too many open files", unix.EAGAIN: "no room for another process"} {
 		err := explain(t.Context(), &os.PathError{Op: "open", Path: "/x", Err: errno})
-		if !errors.Is(err, launch.ErrUnavailable) || !errors.Is(err, errno) || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, fault.ErrUnavailable) || !errors.Is(err, errno) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", errno, err)
 		}
 	}

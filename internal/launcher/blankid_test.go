@@ -6,8 +6,9 @@ import (
 	"os"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -26,15 +27,15 @@ func TestTheIDOfABlankIsAnsweredAtOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
 	defer cancel()
 	for _, reuse := range []bool{true, false} {
-		_, err := l.Create(ctx, launch.Create{Name: b.id, Reuse: reuse}, Sources{})
-		if !errors.Is(err, launch.ErrExists) || errors.Is(err, launch.ErrBusy) {
+		_, err := l.Create(ctx, protocol.Create{Name: b.id, Reuse: reuse}, Sources{})
+		if !errors.Is(err, fault.ErrExists) || errors.Is(err, fault.ErrBusy) {
 			t.Errorf("create, reuse %v: %v", reuse, err)
 		}
 	}
 	if err := l.Remove(ctx, b.id); err != nil { // as if there were no sandbox
 		t.Errorf("remove: %v", err)
 	}
-	if _, err := l.Info(ctx, b.id); !errors.Is(err, launch.ErrNotFound) {
+	if _, err := l.Info(ctx, b.id); !errors.Is(err, fault.ErrNotFound) {
 		t.Errorf("info: %v", err)
 	}
 	if err := b.check(ctx, testhost.Patience); err != nil {
@@ -54,7 +55,7 @@ func TestACheckWithFewDescriptorsKeepsABlank(t *testing.T) {
 	if err := os.Chmod(bin+"/go", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	wanted, _ := templateOf(launch.Create{Config: config, Path: bin, Home: "/nowhere"}, Sources{}, imageRoot{})
+	wanted, _ := templateOf(protocol.Create{Config: config, Path: bin, Home: "/nowhere"}, Sources{}, imageRoot{})
 	kind, err := wanted.kind()
 	if err != nil {
 		t.Fatal(err)

@@ -13,10 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -37,7 +38,7 @@ func TestAPausedSandboxStandsStillAndGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Which nobody resumes meanwhile.
-	if _, _, err := tryPiped(t, sb, spec.Command{Args: []string{"touch", "ran"}}); !errors.Is(err, launch.ErrPaused) {
+	if _, _, err := tryPiped(t, sb, spec.Command{Args: []string{"touch", "ran"}}); !errors.Is(err, fault.ErrPaused) {
 		t.Errorf("start: %v", err)
 	}
 	if again := upAgain(t, l, "box"); again.session.Init() != sb.session.Init() {
@@ -109,7 +110,7 @@ func TestPauseWhileACommandIsStartedIsTold(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
 	p := startPaused(t, sb, 0)
-	if err := p.Started(t.Context()); !errors.Is(err, launch.ErrPaused) {
+	if err := p.Started(t.Context()); !errors.Is(err, fault.ErrPaused) {
 		t.Errorf("got %v", err)
 	}
 	if err := errors.Join(p.Close(), containerOf(t, sb).Resume()); err != nil {
@@ -218,7 +219,7 @@ func TestUpdatedLimitsHoldAndStay(t *testing.T) {
 	if r, _ := sh(t, fresh, "for i in $(seq 30); do sleep 0.1 & done; wait; head -c 8192 /dev/zero > big"); !r.OK() || len(r.Violations) > 0 {
 		t.Errorf("raised: %+v", r)
 	}
-	var config *launch.ConfigError
+	var config *fault.ConfigError
 	for _, limits := range []spec.Limits{{Memory: 1}, {Memory: spec.Unlimited}, {IORead: spec.Unlimited}} {
 		if err := sb.Update(t.Context(), limits); !errors.As(err, &config) {
 			t.Errorf("%+v: %v", limits, err)
@@ -354,7 +355,7 @@ func TestWhoIsBusyIsWaitedFor(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := l.Remove(ctx, "box"); !errors.Is(err, launch.ErrBusy) {
+	if err := l.Remove(ctx, "box"); !errors.Is(err, fault.ErrBusy) {
 		t.Errorf("remove: %v", err)
 	}
 	time.AfterFunc(50*time.Millisecond, func() { state.Release() })
@@ -426,7 +427,7 @@ func TestWhatIsReadOfASandboxIsItsOwn(t *testing.T) {
 		pids = stats.Pids
 		return err
 	})
-	if !errors.Is(err, launch.ErrNotFound) || pids > 0 {
+	if !errors.Is(err, fault.ErrNotFound) || pids > 0 {
 		t.Errorf("%d processes of another's, %v", pids, err)
 	}
 }
@@ -438,7 +439,7 @@ func TestNobodyRemovesASandboxThatIsBeingChanged(t *testing.T) {
 	if err := sb.change(t.Context(), func(*container.Container) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		if err := l.Remove(ctx, "box"); !errors.Is(err, launch.ErrBusy) {
+		if err := l.Remove(ctx, "box"); !errors.Is(err, fault.ErrBusy) {
 			t.Errorf("remove: %v", err)
 		}
 		if !sb.session.Up() || !sb.session.Present() {
@@ -457,7 +458,7 @@ func TestAnEndingCommandLeavesTheLimitsOfOthers(t *testing.T) {
 	if disks, err := disksOf(Sources{}, dir); err != nil || len(disks) == 0 {
 		t.Skipf("%s is on no disk that can be throttled", dir)
 	}
-	create := launch.Create{Name: "box", Tied: true, Config: spec.Config{Workspace: dir, Limits: spec.Limits{IOWrite: 1 << 20}}}
+	create := protocol.Create{Name: "box", Tied: true, Config: spec.Config{Workspace: dir, Limits: spec.Limits{IOWrite: 1 << 20}}}
 	made := func() *Sandbox {
 		sb, err := l.Create(t.Context(), create, Sources{})
 		if err != nil {

@@ -13,10 +13,10 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -48,7 +48,7 @@ func (m *making) claim(ctx context.Context) (missed string, err error) {
 	}
 	if errors.Is(err, rootfs.ErrDetachedOverlay) {
 		m.launcher.blanks.noOverlays.Store(true)
-	} else if _, refused := errors.AsType[*launch.ConfigError](err); refused || ctx.Err() != nil {
+	} else if _, refused := errors.AsType[*fault.ConfigError](err); refused || ctx.Err() != nil {
 		return "", err
 	}
 	// The blank was broken: the caller makes another sandbox in its place.

@@ -18,11 +18,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/idrange"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -61,12 +61,12 @@ func awaitBlanks(t *testing.T, l *Launcher, n int) {
 }
 
 // inMemory is a request that a blank of newPooledLauncher can serve.
-func inMemory(name string, c spec.Config) launch.Create {
+func inMemory(name string, c spec.Config) protocol.Create {
 	c.Storage = spec.StorageMemory
-	return launch.Create{Name: name, Config: c}
+	return protocol.Create{Name: name, Config: c}
 }
 
-func claimed1(t *testing.T, l *Launcher, r launch.Create) *Sandbox {
+func claimed1(t *testing.T, l *Launcher, r protocol.Create) *Sandbox {
 	t.Helper()
 	awaitBlanks(t, l, 1)
 	before := poolOf(t, l)
@@ -319,7 +319,7 @@ func TestAClaimedRecordHasTheRequest(t *testing.T) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
 	known := []string{"Name", "Reuse", "Config", "From", "Tied", "Path", "Home", "Named", "Upstream"}
-	fields := reflect.TypeFor[launch.Create]()
+	fields := reflect.TypeFor[protocol.Create]()
 	for i := range fields.NumField() {
 		if name := fields.Field(i).Name; !slices.Contains(known, name) {
 			t.Errorf("decide whether a claim has %s of a request", name)
@@ -555,7 +555,7 @@ func TestAFieldIsClaimableOrAMiss(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, reason := templateOf(launch.Create{Config: c}, Sources{}, imageRoot{}); reason != name {
+		if _, reason := templateOf(protocol.Create{Config: c}, Sources{}, imageRoot{}); reason != name {
 			t.Errorf("%s: the reason is %q", name, reason)
 		}
 	}
@@ -568,7 +568,7 @@ func TestAFieldIsClaimableOrAMiss(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, reason := templateOf(launch.Create{Config: c}, Sources{}, imageRoot{}); reason != "" {
+		if _, reason := templateOf(protocol.Create{Config: c}, Sources{}, imageRoot{}); reason != "" {
 			t.Errorf("%s: no claim because of %s", name, reason)
 		}
 	}
@@ -576,7 +576,7 @@ func TestAFieldIsClaimableOrAMiss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, reason := templateOf(launch.Create{Config: c}, Sources{}, imageRoot{}); reason != "limits" {
+	if _, reason := templateOf(protocol.Create{Config: c}, Sources{}, imageRoot{}); reason != "limits" {
 		t.Errorf("a large disk in memory: %q", reason)
 	}
 	for reason, c := range map[string]spec.Config{
@@ -587,11 +587,11 @@ func TestAFieldIsClaimableOrAMiss(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, got := templateOf(launch.Create{Config: c}, Sources{}, imageRoot{}); got != reason {
+		if _, got := templateOf(protocol.Create{Config: c}, Sources{}, imageRoot{}); got != reason {
 			t.Errorf("%s: the reason is %q", reason, got)
 		}
 	}
-	if _, reason := templateOf(launch.Create{Config: c, From: "snap"}, Sources{}, imageRoot{}); reason != "snapshot" {
+	if _, reason := templateOf(protocol.Create{Config: c, From: "snap"}, Sources{}, imageRoot{}); reason != "snapshot" {
 		t.Errorf("a fork: %q", reason)
 	}
 }

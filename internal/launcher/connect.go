@@ -9,8 +9,9 @@ import (
 	"os"
 	"sync"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/networks"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/networks"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -74,8 +75,8 @@ func (m *making) inherit() error {
 // ChangeNetwork changes the network of a sandbox that is up, raises its sensitivity, or both: see
 // [networks.Networks.Change].
 //
-// Errors: *[launch.ConfigError], and the errors of Pause.
-func (s *Sandbox) ChangeNetwork(ctx context.Context, want launch.NetworkRequest) (change spec.NetworkChange, err error) {
+// Errors: *[fault.ConfigError], and the errors of Pause.
+func (s *Sandbox) ChangeNetwork(ctx context.Context, want protocol.NetworkRequest) (change spec.NetworkChange, err error) {
 	err = s.alone(ctx, func() (err error) {
 		change, err = s.launcher.networks().Change(ctx, s.session.Sandbox, want)
 		return err
@@ -91,7 +92,7 @@ func (s *Sandbox) NetworkDecider(ctx context.Context) (*os.File, error) {
 	}
 	channel, err := s.launcher.networks().Decider(ctx, s.session.ID)
 	if err == nil && !s.session.Present() { // another sandbox can have had the name already
-		err = errors.Join(&launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotFound}, channel.Close())
+		err = errors.Join(&fault.SandboxError{ID: s.session.ID, Err: fault.ErrNotFound}, channel.Close())
 	}
 	if err != nil {
 		return nil, err

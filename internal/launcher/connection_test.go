@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -21,7 +21,7 @@ func TestALostConnectionIsNotTheSandboxesEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = sb.Start(t.Context(), spec.Command{Args: []string{"true"}}, [3]*os.File{})
-	if err == nil || errors.Is(err, launch.ErrNotRunning) {
+	if err == nil || errors.Is(err, fault.ErrNotRunning) {
 		t.Errorf("got %v", err)
 	}
 	if r, _ := sh(t, sb, "true"); !r.OK() {

@@ -11,10 +11,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
@@ -23,11 +24,11 @@ import (
 // find it. After an error nothing of the new sandbox is left. A request for a fork must name the
 // overlays of its snapshot, which [Launcher.Beginning] returns.
 //
-// Errors: a *[launch.ConfigError], joined with the error of the part that refused
-// (*[spec.FieldError], *[rootfs.ForbiddenError], [fs.ErrNotExist]); [launch.ErrExists];
-// [launch.ErrBusy]; [launch.ErrUnavailable] if the host lacks a feature that every sandbox
+// Errors: a *[fault.ConfigError], joined with the error of the part that refused
+// (*[spec.FieldError], *[rootfs.ForbiddenError], [fs.ErrNotExist]); [fault.ErrExists];
+// [fault.ErrBusy]; [fault.ErrUnavailable] if the host lacks a feature that every sandbox
 // needs.
-func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*Sandbox, error) {
+func (l *Launcher) Create(ctx context.Context, r protocol.Create, from Sources) (*Sandbox, error) {
 	if r.From != "" {
 		if _, err := l.layers.ReadSnapshot(r.From, from.UID); err != nil {
 			return nil, err
@@ -36,14 +37,14 @@ func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*
 	asked := r.Config
 	c, err := completed(asked, storageOf(r))
 	if err != nil {
-		return nil, launch.Refusal(err)
+		return nil, fault.Refusal(err)
 	}
 	r.Config = c
 	unnamed := r.Name == ""
 	if unnamed {
 		r.Name = newID()
 	} else if !record.IsName(r.Name) {
-		return nil, launch.Refusal(fmt.Errorf("invalid name %.64q: use 1 to %d letters, digits, and any of _+-. and begin with a letter, a digit or _", r.Name, record.MaxName))
+		return nil, fault.Refusal(fmt.Errorf("invalid name %.64q: use 1 to %d letters, digits, and any of _+-. and begin with a letter, a digit or _", r.Name, record.MaxName))
 	}
 	m := &making{launcher: l, id: r.Name, unnamed: unnamed, request: r, asked: asked, from: from}
 	l.children.Reap()
@@ -78,8 +79,8 @@ var errFree = errors.New("the name is free")
 // healthy, existing returns the sandbox. If the sandbox is to be replaced, it returns the held
 // directory. If the name is free now, the error is errFree. A sandbox whose disk became
 // read-only is an error and is not replaced, because its files can still be read.
-func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_ *Sandbox, free *statedir.Dir, err error) {
-	taken := &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
+func (l *Launcher) existing(ctx context.Context, r protocol.Create, uid uint32) (_ *Sandbox, free *statedir.Dir, err error) {
+	taken := &fault.SandboxError{ID: r.Name, Err: fault.ErrExists}
 	if _, err := record.Read(l.Dir(r.Name)); err == nil && !r.Reuse {
 		return nil, nil, taken
 	}
@@ -107,7 +108,7 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 		return nil, nil, taken
 	}
 	if record.IsUnknown(err) {
-		return nil, nil, &launch.SandboxError{ID: r.Name, Err: fmt.Errorf("may be up: %w; down removes it with all its files", err)}
+		return nil, nil, &fault.SandboxError{ID: r.Name, Err: fmt.Errorf("may be up: %w; down removes it with all its files", err)}
 	}
 	if err == nil && uid != 0 && there.UID != uid {
 		return nil, nil, taken // by a sandbox of another user, in any state
@@ -154,7 +155,7 @@ func (m *making) create(ctx context.Context) (_ *Sandbox, err error) {
 		if m.conn != nil {
 			err = errors.Join(err, m.conn.Close())
 		}
-		if errors.Is(err, launch.ErrExists) { // another object has the name
+		if errors.Is(err, fault.ErrExists) { // another object has the name
 			if m.group != nil { // no other object has this name
 				err = errors.Join(err, m.group.Delete(context.WithoutCancel(ctx)))
 			}
@@ -231,7 +232,7 @@ func (l *Launcher) removeTraces(ctx context.Context, id string, state *statedir.
 		return err
 	}
 	if moved, err := l.find.moved(); err != nil || moved[id] != "" {
-		return errors.Join(err, &launch.SandboxError{ID: id, Err: errMoved}) // the other name may be that of another user
+		return errors.Join(err, &fault.SandboxError{ID: id, Err: errMoved}) // the other name may be that of another user
 	}
 	if !left {
 		return nil
@@ -256,14 +257,14 @@ func (l *Launcher) unlessContainer(id string, taken error) error {
 	if err != nil {
 		return err
 	}
-	return &launch.SandboxError{ID: id, Err: taken}
+	return &fault.SandboxError{ID: id, Err: taken}
 }
 
 // errMoved refuses the name that a sandbox had before its claim.
-var errMoved = fmt.Errorf("%w: the sandbox has another name now; choose a different name", launch.ErrExists)
+var errMoved = fmt.Errorf("%w: the sandbox has another name now; choose a different name", fault.ErrExists)
 
 // errContainer refuses the name of a container.
-var errContainer = fmt.Errorf("%w, as a container", launch.ErrExists)
+var errContainer = fmt.Errorf("%w, as a container", fault.ErrExists)
 
 // exhausted are the errors of a process or a host that has used up something, and the ways out.
 var exhausted = map[unix.Errno]string{
@@ -288,16 +289,16 @@ func wayOut(err error) string {
 func explain(ctx context.Context, err error) error {
 	var forbidden *rootfs.ForbiddenError
 	if errors.As(err, &forbidden) || errors.Is(err, fs.ErrNotExist) {
-		return launch.Refusal(err)
+		return fault.Refusal(err)
 	}
 	if ctx.Err() != nil {
 		return err
 	}
 	if way := wayOut(err); way != "" { // no feature can be examined then
-		return launch.Unavailable(fmt.Errorf("%s: %w", way, err))
+		return fault.Unavailable(fmt.Errorf("%s: %w", way, err))
 	}
 	if missing := kernel.CheckRequired(); missing != nil {
-		return launch.Unavailable(fmt.Errorf("%w (%w)", missing, err))
+		return fault.Unavailable(fmt.Errorf("%w (%w)", missing, err))
 	}
 	return err
 }

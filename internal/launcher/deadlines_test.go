@@ -6,7 +6,7 @@ import (
 	"time"
 	"weak"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 

@@ -12,8 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -139,14 +140,14 @@ func takenMeanwhile(t *testing.T, l *Launcher, name string) bool {
 			}
 		}
 	}()
-	sb, err := l.Create(t.Context(), launch.Create{Name: name}, Sources{})
+	sb, err := l.Create(t.Context(), protocol.Create{Name: name}, Sources{})
 	switch taken := <-took; {
 	case err == nil && taken != nil:
 		if err := sb.Close(); err != nil {
 			t.Fatal(err)
 		}
 		return false
-	case taken != nil || !errors.Is(err, launch.ErrExists):
+	case taken != nil || !errors.Is(err, fault.ErrExists):
 		t.Fatalf("taken: %v; made: %v", taken, err)
 	}
 	if err := os.Remove(container); err != nil {

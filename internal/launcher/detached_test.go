@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -99,7 +99,7 @@ func TestDetachedExecOutlivesWhoStartedIt(t *testing.T) {
 	if out := readOutput(t, q); out != (output{"begun\nended\n", "oops\n"}) {
 		t.Errorf("output %q", out)
 	}
-	if _, err := again.Attach(t.Context(), id); !errors.Is(err, launch.ErrNotFound) {
+	if _, err := again.Attach(t.Context(), id); !errors.Is(err, fault.ErrNotFound) {
 		t.Errorf("attach, after it was asked for: %v", err)
 	}
 	if execs, err := again.Execs(t.Context()); err != nil || len(execs) != 0 {
@@ -267,7 +267,7 @@ func TestAnAgentThatDoesNotAnswerIsNamed(t *testing.T) {
 	if err := sb.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := sb.session.Sweep(t.Context()); !errors.Is(err, launch.ErrPaused) {
+	if err := sb.session.Sweep(t.Context()); !errors.Is(err, fault.ErrPaused) {
 		t.Errorf("paused: %v", err)
 	}
 	if err := sb.Resume(t.Context()); err != nil {

@@ -14,17 +14,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/poller"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/channel"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 )
 
 // Dial connects to a port of the sandbox, with any kind of network, and returns the socket. With
 // TCP it tries all addresses of the target. UDP takes the first one.
 //
-// Errors: *[launch.ConfigError], [launch.ErrNotRunning], unix.ECONNREFUSED if nothing listens.
-func (s *Sandbox) Dial(ctx context.Context, target launch.Target) (*os.File, error) {
+// Errors: *[fault.ConfigError], [fault.ErrNotRunning], unix.ECONNREFUSED if nothing listens.
+func (s *Sandbox) Dial(ctx context.Context, target protocol.Target) (*os.File, error) {
 	addresses, err := parseTarget(target)
 	if err != nil {
 		return nil, err
@@ -34,7 +35,7 @@ func (s *Sandbox) Dial(ctx context.Context, target launch.Target) (*os.File, err
 	}
 	namespace, err := record.OpenNetwork(s.session.Init())
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, s.session.Why(ctx, &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning})
+		return nil, s.session.Why(ctx, &fault.SandboxError{ID: s.session.ID, Err: fault.ErrNotRunning})
 	}
 	if err != nil {
 		return nil, err
@@ -57,9 +58,9 @@ func (s *Sandbox) Dial(ctx context.Context, target launch.Target) (*os.File, err
 }
 
 // parseTarget returns the addresses to try, in their order.
-func parseTarget(target launch.Target) ([]netip.AddrPort, error) {
+func parseTarget(target protocol.Target) ([]netip.AddrPort, error) {
 	mistake := func(format string, args ...any) error {
-		return &launch.ConfigError{Reason: fmt.Sprintf(format, args...)}
+		return &fault.ConfigError{Reason: fmt.Sprintf(format, args...)}
 	}
 	ipv4, ipv6 := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()
 	var hosts []netip.Addr
@@ -125,7 +126,7 @@ func connectTo(ctx context.Context, socket *os.File, to netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	defer poller.Bind(ctx, socket.SetWriteDeadline)()
+	defer channel.Bind(ctx, socket.SetWriteDeadline)()
 	var result error
 	err = raw.Write(func(fd uintptr) bool {
 		// The call that follows the end of the handshake has its outcome (net/ipv4/af_inet.c:__inet_stream_connect).
@@ -135,7 +136,7 @@ func connectTo(ctx context.Context, socket *os.File, to netip.AddrPort) error {
 		}
 		return result != unix.EINPROGRESS && result != unix.EALREADY
 	})
-	if err := poller.Outcome(ctx, err, nil); err != nil {
+	if err := channel.Outcome(ctx, err, nil); err != nil {
 		return err
 	}
 	return os.NewSyscallError("connect", result)

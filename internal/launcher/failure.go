@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/integrity"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlay"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/store"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/integrity"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -41,17 +41,17 @@ func (m *making) noteHeldTop() error {
 	return held.Close()
 }
 
-// Verify returns an error that is [launch.ErrDamaged] if any write to the sandbox's files was
+// Verify returns an error that is [fault.ErrDamaged] if any write to the sandbox's files was
 // lost. With sync, Verify first writes all data to disk. If it returns nil then, all reads of the
 // sandbox's files before the call have returned the right data. Without sync, Verify only looks
 // for a recorded error. If a removal has made the sandbox's files fail, Verify waits for the end
 // of the removal. Files in memory are lost when PID 1 ends.
 //
-// Errors: [launch.ErrDamaged], [launch.ErrNotFound], [launch.ErrNotRunning].
+// Errors: [fault.ErrDamaged], [fault.ErrNotFound], [fault.ErrNotRunning].
 func (s *Sandbox) Verify(ctx context.Context, sync bool) error {
 	err := s.verify(ctx, sync)
-	if errors.Is(err, launch.ErrNotRunning) {
-		if gone := s.unlessRemoved(ctx, launch.ErrNotRunning); errors.Is(gone, launch.ErrNotFound) {
+	if errors.Is(err, fault.ErrNotRunning) {
+		if gone := s.unlessRemoved(ctx, fault.ErrNotRunning); errors.Is(gone, fault.ErrNotFound) {
 			return gone
 		}
 	}
@@ -66,23 +66,23 @@ func (s *Sandbox) verify(ctx context.Context, sync bool) error {
 		return record.NotFound(s.session.ID, err)
 	}
 	if r.Init != s.session.Init() { // another sandbox has the name now
-		return &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotFound}
+		return &fault.SandboxError{ID: s.session.ID, Err: fault.ErrNotFound}
 	}
 	if err := s.verifyMemory(r); err != nil {
-		return &launch.SandboxError{ID: s.session.ID, Err: err}
+		return &fault.SandboxError{ID: s.session.ID, Err: err}
 	}
 	err = integrity.Verify(ctx, s.launcher.Roots, r, sync)
 	if err == nil {
 		return nil
 	}
 	if errors.Is(err, fs.ErrNotExist) && r.Init.Lives() && !statedir.RemovalBegun(s.session.Path()) {
-		return &launch.SandboxError{ID: s.session.ID, Err: fmt.Errorf(
-			"%w: its files on disk are gone (%v); copy out single files with exec and check each of them, and remove the sandbox with down", launch.ErrDamaged, err)} //nolint:errorlint // the sandbox is there
+		return &fault.SandboxError{ID: s.session.ID, Err: fmt.Errorf(
+			"%w: its files on disk are gone (%v); copy out single files with exec and check each of them, and remove the sandbox with down", fault.ErrDamaged, err)} //nolint:errorlint // the sandbox is there
 	}
 	if errors.Is(err, store.ErrAbandoned) || errors.Is(err, fs.ErrNotExist) {
-		err = launch.ErrNotRunning // stopped or removed during the check
+		err = fault.ErrNotRunning // stopped or removed during the check
 	}
-	return &launch.SandboxError{ID: s.session.ID, Err: err}
+	return &fault.SandboxError{ID: s.session.ID, Err: err}
 }
 
 // verifyMemory returns an error if a launcher may have emptied a store in memory before the
@@ -131,14 +131,14 @@ func checkMountedSnapshot(ctx context.Context, roots record.Roots, r record.Reco
 // snapshotDamaged names the snapshot in an error of its images.
 func snapshotDamaged(name string, err error) error {
 	if _, ok := errors.AsType[*store.FailureError](err); ok {
-		err = fmt.Errorf("%w: %w; begin without it, and remove it with snapshot --remove %s", launch.ErrDamaged, err, name)
+		err = fmt.Errorf("%w: %w; begin without it, and remove it with snapshot --remove %s", fault.ErrDamaged, err, name)
 	}
 	return fmt.Errorf("snapshot %s %w", name, err)
 }
 
 // noteDamage adds a note to a sandbox's description if a lost write is recorded.
 func noteDamage(roots record.Roots, r record.Record, i *spec.Info) {
-	if err := integrity.Verify(context.Background(), roots, r, false); errors.Is(err, launch.ErrDamaged) {
+	if err := integrity.Verify(context.Background(), roots, r, false); errors.Is(err, fault.ErrDamaged) {
 		i.Notes = append(slices.Clone(i.Notes), "the sandbox "+err.Error())
 	}
 }

@@ -10,10 +10,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -56,12 +57,12 @@ func TestLostWritesAreToldByEveryLaterCommand(t *testing.T) {
 	r, _ = sh(t, sb, "true")
 	checkTold(t, "the next one", r)
 	for _, sync := range []bool{false, true} {
-		var of *launch.SandboxError
-		if err := sb.Verify(t.Context(), sync); !errors.Is(err, launch.ErrDamaged) || !errors.As(err, &of) || of.ID != "box" {
+		var of *fault.SandboxError
+		if err := sb.Verify(t.Context(), sync); !errors.Is(err, fault.ErrDamaged) || !errors.As(err, &of) || of.ID != "box" {
 			t.Errorf("verify, sync %v: %v", sync, err)
 		}
 	}
-	if err := sb.Snapshot(t.Context(), "snap"); !errors.Is(err, launch.ErrDamaged) {
+	if err := sb.Snapshot(t.Context(), "snap"); !errors.Is(err, fault.ErrDamaged) {
 		t.Errorf("snapshot: %v", err)
 	}
 	other, err := New(Dirs{State: l.State, Data: l.Data})
@@ -95,7 +96,7 @@ func TestLostWriteIsFoundLater(t *testing.T) {
 		return err == nil
 	})
 	freeHost(t, host)
-	if err := sb.Verify(t.Context(), true); !errors.Is(err, launch.ErrDamaged) {
+	if err := sb.Verify(t.Context(), true); !errors.Is(err, fault.ErrDamaged) {
 		t.Errorf("verify: %v", err)
 	}
 	r, _ := sh(t, sb, "true")
@@ -118,10 +119,10 @@ func TestLostWriteIsKnownAfterPID1WasKilled(t *testing.T) {
 	})
 	killInit(t, sb)
 	freeHost(t, host)
-	if err := sb.Verify(t.Context(), true); !errors.Is(err, launch.ErrDamaged) {
+	if err := sb.Verify(t.Context(), true); !errors.Is(err, fault.ErrDamaged) {
 		t.Errorf("verify: %v", err)
 	}
-	if err := sb.Verify(t.Context(), false); !errors.Is(err, launch.ErrDamaged) {
+	if err := sb.Verify(t.Context(), false); !errors.Is(err, fault.ErrDamaged) {
 		t.Errorf("recorded: %v", err)
 	}
 }
@@ -194,12 +195,12 @@ func TestForkOfADamagedSnapshotIsRefused(t *testing.T) {
 	if err := unix.Setxattr(image, "trusted.sandbox-runtime", fmt.Appendf(nil, "%-32s", "28 1"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := createFork(t, l, launch.Create{Name: "fork", Config: onDisk, From: "snap"}, Sources{}); !errors.Is(err, launch.ErrDamaged) || !strings.Contains(err.Error(), "snapshot snap") {
+	if s, err := createFork(t, l, protocol.Create{Name: "fork", Config: onDisk, From: "snap"}, Sources{}); !errors.Is(err, fault.ErrDamaged) || !strings.Contains(err.Error(), "snapshot snap") {
 		t.Errorf("%v, %v", s, err)
 	}
 	r, _ := sh(t, fork, "true")
 	checkTold(t, "a fork that was there before", r)
-	if err := fork.Verify(t.Context(), true); !errors.Is(err, launch.ErrDamaged) {
+	if err := fork.Verify(t.Context(), true); !errors.Is(err, fault.ErrDamaged) {
 		t.Errorf("the fork: %v", err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/idrange"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 )
 
 // A finder finds sandboxes: by their directories in the state root, or, if somebody has

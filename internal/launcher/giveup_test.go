@@ -11,14 +11,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // A stopped helper would hold the launcher, and its call, for ever.
 func TestAMakingThatHangsIsGivenUp(t *testing.T) {
 	l := newTestLauncher(t)
-	for name, request := range map[string]launch.Create{"named": {Name: "box"}, "unnamed": {}} {
+	for name, request := range map[string]protocol.Create{"named": {Name: "box"}, "unnamed": {}} {
 		ctx, cancel := context.WithCancel(t.Context())
 		made := make(chan error, 1)
 		go func() {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 )
 
 // A sandbox may set the set-group-ID bit as long as no file of the host can get the bit from

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -118,7 +118,7 @@ func TestGroupIDsAreWithheldBeforeAWorkspace(t *testing.T) {
 	}
 	running, _ := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}, Cwd: "/tmp"})
 	err := sb.SetWorkspace(t.Context(), first, Sources{})
-	if !errors.Is(err, launch.ErrBusy) || !strings.Contains(err.Error(), `("sleep"); end these processes first`) {
+	if !errors.Is(err, fault.ErrBusy) || !strings.Contains(err.Error(), `("sleep"); end these processes first`) {
 		t.Errorf("beside a process: %v", err)
 	}
 	if entries, err := os.ReadDir(first); err != nil || len(entries) != 1 {

@@ -11,13 +11,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/handed"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/apply"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/handed"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -32,7 +33,7 @@ func usedBlocks(t *testing.T, dir *os.File) uint64 {
 }
 
 // heldBox is a sandbox in memory with 20 MiB on its layer, which a client holds.
-func heldBox(t *testing.T, l *Launcher) (*Sandbox, launch.Tree, *os.File) {
+func heldBox(t *testing.T, l *Launcher) (*Sandbox, protocol.Tree, *os.File) {
 	t.Helper()
 	dir := overlaid(t)
 	sb := up(t, l, "", spec.Config{Storage: spec.StorageMemory, Overlays: []string{dir}})
@@ -100,7 +101,7 @@ func TestARemovedStoreInMemoryIsFreed(t *testing.T) {
 // count, after the removal.
 func TestAFileThatAProcessHasSentKeepsNoMemory(t *testing.T) {
 	l := newTestLauncher(t)
-	sb, err := l.Create(t.Context(), launch.Create{Config: spec.Config{Storage: spec.StorageMemory}}, Sources{UID: clientID, GIDs: []uint32{clientID}})
+	sb, err := l.Create(t.Context(), protocol.Create{Config: spec.Config{Storage: spec.StorageMemory}}, Sources{UID: clientID, GIDs: []uint32{clientID}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +162,7 @@ func TestEmptiedLayersAreNotTrusted(t *testing.T) {
 			end(t, l, sb)
 			for _, sync := range []bool{true, false} {
 				err := sb.Verify(t.Context(), sync)
-				if !errors.Is(err, launch.ErrNotRunning) && !errors.Is(err, launch.ErrNotFound) {
+				if !errors.Is(err, fault.ErrNotRunning) && !errors.Is(err, fault.ErrNotFound) {
 					t.Errorf("sync %v: %v", sync, err)
 				}
 			}

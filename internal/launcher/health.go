@@ -7,17 +7,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/integrity"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/store"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/integrity"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 )
 
 // healthy returns an error if the sandbox cannot be used. A paused sandbox is healthy. The caller must
 // hold the sandbox.
 func (s *Sandbox) healthy(ctx context.Context) error {
 	if !s.session.Up() {
-		return &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning}
+		return &fault.SandboxError{ID: s.session.ID, Err: fault.ErrNotRunning}
 	}
 	if err := s.takesWrites(); err != nil {
 		return err
@@ -51,10 +51,10 @@ func (s *Sandbox) takesWrites() error {
 	err = r.Backend(s.launcher.Roots).TakesWrites(f)
 	switch {
 	case errors.Is(err, store.ErrAbandoned): // a removal was killed after it had dropped the files
-		return &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning}
+		return &fault.SandboxError{ID: s.session.ID, Err: fault.ErrNotRunning}
 	case errors.Is(err, unix.EROFS):
 		failure := integrity.Damaged(s.launcher.Roots, integrity.CheckOwn(context.Background(), s.launcher.Roots, r))
-		return &launch.SandboxError{ID: s.session.ID, Err: launch.Unavailable(fmt.Errorf("%w: %w", errReadOnly, failure))}
+		return &fault.SandboxError{ID: s.session.ID, Err: fault.Unavailable(fmt.Errorf("%w: %w", errReadOnly, failure))}
 	}
 	return nil
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/throttle"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/throttle"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp/compile"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"

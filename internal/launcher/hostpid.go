@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/fsmount"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/fsmount"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -26,7 +26,7 @@ func (m *making) checkSharing() error {
 	}
 	for _, e := range append(m.root.UIDMappings(), m.root.GIDMappings()...) {
 		if e.HostID < m.record.IDBase || e.HostID-m.record.IDBase+e.Size > spec.IDs {
-			return launch.Refusal(fmt.Errorf("pid namespace %q: a file system that cannot be idmapped makes user %d of the host a user of the sandbox; use a directory on another file system, or the pid namespace %q",
+			return fault.Refusal(fmt.Errorf("pid namespace %q: a file system that cannot be idmapped makes user %d of the host a user of the sandbox; use a directory on another file system, or the pid namespace %q",
 				spec.PIDHost, e.HostID, spec.PIDPrivate))
 		}
 	}
@@ -49,7 +49,7 @@ func mountProc() (path string, err error) {
 	}
 	procfs, err := fsmount.Open("proc", "proc", [2]string{"hidepid", "ptraceable"})
 	if errors.Is(err, unix.EINVAL) {
-		return "", launch.Unavailable(err)
+		return "", fault.Unavailable(err)
 	}
 	if err != nil {
 		return "", err

@@ -15,12 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/trash"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/store"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/trash"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -162,7 +163,7 @@ func TestHostWithoutRoomKeepsWritesInMemory(t *testing.T) {
 		"ext4 with a journal":      {Storage: spec.StorageDisk, Limits: spec.Limits{Disk: 4 << 20}},
 		"raise that with --memory": {Limits: spec.Limits{Disk: 2 << 30}},
 	} {
-		if _, err := l.Create(t.Context(), launch.Create{Config: c}, Sources{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := l.Create(t.Context(), protocol.Create{Config: c}, Sources{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", c, err, want)
 		}
 	}
@@ -188,8 +189,8 @@ func TestHostWithoutImagesKeepsWritesInMemory(t *testing.T) {
 				unix.Mount(test.instead, test.what, "", unix.MS_BIND, "")); err != nil {
 				t.Fatal(err)
 			}
-			_, err := l.Create(t.Context(), launch.Create{Config: onDisk}, Sources{})
-			if !errors.Is(err, launch.ErrUnavailable) || !strings.Contains(err.Error(), test.want) {
+			_, err := l.Create(t.Context(), protocol.Create{Config: onDisk}, Sources{})
+			if !errors.Is(err, fault.ErrUnavailable) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("asked for: %v", err)
 			}
 			up(t, l, "box", spec.Config{})
@@ -250,12 +251,12 @@ func TestUpKeepsWhatCanOnlyBeRead(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		again, err := l.Create(t.Context(), launch.Create{Name: "box", Reuse: true}, Sources{})
+		again, err := l.Create(t.Context(), protocol.Create{Name: "box", Reuse: true}, Sources{})
 		if err == nil {
 			again.Release()
 		}
-		var of *launch.SandboxError
-		if !errors.Is(err, launch.ErrUnavailable) || !errors.As(err, &of) || of.ID != "box" || !errors.Is(err, launch.ErrDamaged) || !strings.Contains(err.Error(), "check each of them") {
+		var of *fault.SandboxError
+		if !errors.Is(err, fault.ErrUnavailable) || !errors.As(err, &of) || of.ID != "box" || !errors.Is(err, fault.ErrDamaged) || !strings.Contains(err.Error(), "check each of them") {
 			t.Errorf("paused %v: %v", paused, err)
 		}
 	}
@@ -271,10 +272,10 @@ func TestUpKeepsWhatCanOnlyBeRead(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if _, err := l.Create(ctx, launch.Create{Name: "box", Reuse: true}, Sources{}); !errors.Is(err, launch.ErrUnavailable) {
+	if _, err := l.Create(ctx, protocol.Create{Name: "box", Reuse: true}, Sources{}); !errors.Is(err, fault.ErrUnavailable) {
 		t.Errorf("up without an image: %v", err)
 	}
-	if err := sb.Verify(ctx, true); !errors.Is(err, launch.ErrDamaged) || !strings.Contains(err.Error(), "are gone") {
+	if err := sb.Verify(ctx, true); !errors.Is(err, fault.ErrDamaged) || !strings.Contains(err.Error(), "are gone") {
 		t.Errorf("verify without an image: %v", err)
 	}
 	if err := sb.Close(); err != nil {
@@ -483,7 +484,7 @@ func wroteMuch(t *testing.T, l *Launcher) (*Sandbox, *os.File, spec.Config) {
 	return sb, image, c
 }
 
-func closeTrees(trees []launch.Tree) {
+func closeTrees(trees []protocol.Tree) {
 	for _, tree := range trees {
 		tree.Close()
 	}

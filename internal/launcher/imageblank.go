@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/images"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/pool"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/images"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/pool"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -39,7 +39,7 @@ func (l *Launcher) openImage(ctx context.Context, t template) (i imageRoot, err 
 
 // unwanted returns [pool.ErrUnwanted] for an image that its user has removed, perhaps to pull it again.
 func unwanted(err error) error {
-	if errors.Is(err, launch.ErrNotFound) || errors.Is(err, images.ErrPulledAgain) {
+	if errors.Is(err, fault.ErrNotFound) || errors.Is(err, images.ErrPulledAgain) {
 		return pool.ErrUnwanted
 	}
 	return err

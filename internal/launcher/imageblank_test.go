@@ -3,7 +3,7 @@ package launcher
 import (
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -15,7 +15,7 @@ func TestAKindHasOneImage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wanted, reason := templateOf(launch.Create{Config: c, Path: path, Home: path}, from, image)
+		wanted, reason := templateOf(protocol.Create{Config: c, Path: path, Home: path}, from, image)
 		if reason != "" {
 			t.Fatal(reason)
 		}

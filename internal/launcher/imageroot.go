@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/images"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/images"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -60,19 +60,19 @@ func (m *making) useImage(ctx context.Context) error {
 	}
 	used, err := m.launcher.images.Use(ctx, m.from.UID, m.asked.Image, m.launcher.imageUse(m.id))
 	if err != nil {
-		return launch.Refusal(fmt.Errorf("image: %w", err))
+		return fault.Refusal(fmt.Errorf("image: %w", err))
 	}
 	m.image = imageRoot{tree: used.Tree, id: used.ID, files: used.Files}
 	if m.image.config, err = spec.ReadImageConfig(used.Config); err != nil {
-		return launch.Refusal(err)
+		return fault.Refusal(err)
 	}
 	m.asked = m.image.config.Below(m.asked)
 	if m.asked.User, err = m.image.user(m.asked.User); err != nil {
-		return launch.Refusal(err)
+		return fault.Refusal(err)
 	}
 	c, err := completed(m.asked, m.request.Config.Storage)
 	if err != nil {
-		return launch.Refusal(err)
+		return fault.Refusal(err)
 	}
 	m.request.Config = c
 	return nil

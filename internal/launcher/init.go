@@ -8,14 +8,15 @@ import (
 	"slices"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -78,7 +79,7 @@ func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, 
 		UserNamespace: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), m.users.Fd()),
 	})
 	if errors.Is(err, container.ErrExist) {
-		return &launch.SandboxError{ID: m.id, Err: errContainer}
+		return &fault.SandboxError{ID: m.id, Err: errContainer}
 	}
 	if err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 

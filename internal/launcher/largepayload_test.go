@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -58,7 +58,7 @@ func TestPauseDuringTheRequestOfALargeCommandIsTold(t *testing.T) {
 	if err := containerOf(t, sb).Pause(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-started; !errors.Is(err, launch.ErrPaused) || ctx.Err() != nil {
+	if err := <-started; !errors.Is(err, fault.ErrPaused) || ctx.Err() != nil {
 		t.Errorf("got %v", err)
 	}
 	if err := errors.Join(containerOf(t, sb).Resume(), unix.Kill(sb.session.Init().Pid, unix.SIGCONT)); err != nil {
@@ -104,7 +104,7 @@ func TestPauseDuringAnAttachIsTold(t *testing.T) {
 	if err := containerOf(t, sb).Pause(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-attached; !errors.Is(err, launch.ErrPaused) || ctx.Err() != nil {
+	if err := <-attached; !errors.Is(err, fault.ErrPaused) || ctx.Err() != nil {
 		t.Errorf("got %v", err)
 	}
 	if err := containerOf(t, sb).Resume(); err != nil {

@@ -12,13 +12,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/integrity"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/integrity"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
 // Layers returns the overlaid trees of the sandbox. The caller must close them. With unprivileged
@@ -28,7 +29,7 @@ import (
 //
 // A stopped sandbox has layers if its storage is on disk.
 //
-// Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
+// Errors: [fault.ErrNotFound], [fault.ErrNotRunning].
 func (s *Sandbox) Layers(ctx context.Context, unprivileged bool) ([]HeldTree, error) {
 	trees, err := s.layers(ctx, unprivileged)
 	if err != nil {
@@ -46,10 +47,10 @@ func (s *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 		return nil, record.NotFound(s.session.ID, err)
 	}
 	if r.Init != s.session.Init() { // another sandbox has got the name
-		return nil, &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotFound}
+		return nil, &fault.SandboxError{ID: s.session.ID, Err: fault.ErrNotFound}
 	}
 	if r.Join != nil && r.Init.Lives() { // the layers would show a part of the join
-		if err := s.alone(ctx, func() error { return nil }); err != nil && !errors.Is(err, launch.ErrNotRunning) {
+		if err := s.alone(ctx, func() error { return nil }); err != nil && !errors.Is(err, fault.ErrNotRunning) {
 			return nil, err
 		}
 	}
@@ -77,7 +78,7 @@ func (s *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 	}
 	trees, err := b.trees()
 	if err == nil && unprivileged && !r.Init.Lives() { // a removal may have begun before the note of handed.Add
-		return nil, errors.Join(fmt.Errorf("sandbox %s %w", s.session.ID, launch.ErrNotRunning), closeAllTrees(trees))
+		return nil, errors.Join(fmt.Errorf("sandbox %s %w", s.session.ID, fault.ErrNotRunning), closeAllTrees(trees))
 	}
 	return trees, err
 }
@@ -89,8 +90,8 @@ func (s *Sandbox) makeWhole(ctx context.Context, r record.Record, store *os.File
 		err = nil
 	}
 	if err != nil { // a damaged file system cannot be read
-		if damage := integrity.Verify(ctx, s.launcher.Roots, r, true); errors.Is(damage, launch.ErrDamaged) {
-			return &launch.SandboxError{ID: s.session.ID, Err: damage}
+		if damage := integrity.Verify(ctx, s.launcher.Roots, r, true); errors.Is(damage, fault.ErrDamaged) {
+			return &fault.SandboxError{ID: s.session.ID, Err: damage}
 		}
 		return err
 	}
@@ -104,8 +105,8 @@ func (s *Sandbox) makeWhole(ctx context.Context, r record.Record, store *os.File
 // go. A process in the sandbox that uses such a directory is an error. So is a directory that was renamed since u.Since. A
 // stopped sandbox needs nothing.
 //
-// Errors: [launch.ErrBusy], [launch.ErrNotFound].
-func (s *Sandbox) Untie(ctx context.Context, u launch.Untie) error {
+// Errors: [fault.ErrBusy], [fault.ErrNotFound].
+func (s *Sandbox) Untie(ctx context.Context, u protocol.Untie) error {
 	r, err := record.Read(s.session.Path())
 	if err != nil {
 		return record.NotFound(s.session.ID, err)
@@ -202,7 +203,7 @@ func (b *layerReader) tree(t record.Tree, out *HeldTree) error {
 func (b *layerReader) add(out *HeldTree, top *os.File, name string, inside bool) error {
 	shown, plain, err := openLayer(top, name)
 	if err == nil {
-		out.Layers = append(out.Layers, launch.TreeLayer{Dir: shown})
+		out.Layers = append(out.Layers, protocol.TreeLayer{Dir: shown})
 		if !b.unprivileged {
 			_ = closeOther(plain, shown) // nothing was written to the file
 			return nil
@@ -232,7 +233,7 @@ func openLayer(top *os.File, name string) (shown, plain *os.File, err error) {
 // A HeldTree is a tree with open layers. Its lists of stamps and marks can be too long for memory.
 // So Tree.Stamps, and the Marks of the Layers, are nil, and the methods below write the lists.
 type HeldTree struct {
-	launch.Tree
+	protocol.Tree
 	// stamps is the file with the list of stamps, or nil.
 	stamps *os.File
 	// plain are the layers whose marks are listed; empty for a client that can read the marks.
@@ -246,7 +247,7 @@ func (t *HeldTree) Stamped() bool { return t.stamps != nil }
 // Listed is described at Stamped.
 func (t *HeldTree) Listed() bool { return len(t.plain) > 0 }
 
-// WriteStamps writes the list of stamps, as [launch.StampReader] reads it.
+// WriteStamps writes the list of stamps, as [protocol.StampReader] reads it.
 func (t *HeldTree) WriteStamps(w io.Writer) error {
 	_, err := io.Copy(w, io.NewSectionReader(t.stamps, 0, maxStamps))
 	return err
@@ -255,13 +256,13 @@ func (t *HeldTree) WriteStamps(w io.Writer) error {
 // maxMarks bounds the list of a layer's marks, in bytes.
 const maxMarks = 32 << 20
 
-// WriteMarks writes the list of marks of a layer, as [launch.DecodeMarks] reads it.
+// WriteMarks writes the list of marks of a layer, as [protocol.DecodeMarks] reads it.
 func (t *HeldTree) WriteMarks(ctx context.Context, number int, w io.Writer) error {
-	out := bufio.NewWriterSize(w, launch.PieceSize)
+	out := bufio.NewWriterSize(w, protocol.PieceSize)
 	var line []byte
 	size := 0
 	err := layer.EachMark(ctx, t.plain[number], func(path string, m layer.Mark) error {
-		line = launch.AppendMark(line[:0], path, m)
+		line = protocol.AppendMark(line[:0], path, m)
 		if size += len(line); size > maxMarks {
 			return fmt.Errorf("the list of the changed directories below %s takes more than %d bytes; look at them as root", t.Path, maxMarks)
 		}

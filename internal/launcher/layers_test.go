@@ -16,8 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -62,9 +63,9 @@ func TestLayersAreWhatWasWritten(t *testing.T) {
 	if len(trees) != 2 || trees[0].Path > trees[1].Path {
 		t.Fatalf("got %+v", trees)
 	}
-	i := slices.IndexFunc(trees, func(t launch.Tree) bool { return t.Path == one })
+	i := slices.IndexFunc(trees, func(t protocol.Tree) bool { return t.Path == one })
 	tree, other := trees[i], trees[1-i]
-	if len(tree.Layers) != 1 || tree.Owner != (launch.Owner{UID: 4242, GID: 4243}) || tree.OnDisk || tree.Stamps != nil ||
+	if len(tree.Layers) != 1 || tree.Owner != (protocol.Owner{UID: 4242, GID: 4243}) || tree.OnDisk || tree.Stamps != nil ||
 		tree.Since.Before(begin.Add(-time.Second)) || tree.Since.After(time.Now()) {
 		t.Errorf("got %+v", tree)
 	}
@@ -104,7 +105,7 @@ func TestAppliedIsRemembered(t *testing.T) {
 		{"a": {CTime: now + 7}, "b\xff\n": stamps["b\xff\n"], "c": stamps["c"], "before the layers": {CTime: 1}, "gone": {CTime: now}},
 		{"a": stamps["a"], "gone": {}},
 	} {
-		if err := sb.Applied(t.Context(), dir, launch.StampList(some)); err != nil {
+		if err := sb.Applied(t.Context(), dir, protocol.StampList(some)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -121,8 +122,8 @@ func TestAppliedIsRemembered(t *testing.T) {
 	if !maps.Equal(trees[0].Stamps, stamps) || trees[0].Layers[0].Marks != nil {
 		t.Errorf("got %+v", trees)
 	}
-	var config *launch.ConfigError
-	if err := sb.Applied(t.Context(), "/elsewhere", launch.StampList(stamps)); !errors.As(err, &config) || !strings.Contains(err.Error(), "/elsewhere") {
+	var config *fault.ConfigError
+	if err := sb.Applied(t.Context(), "/elsewhere", protocol.StampList(stamps)); !errors.As(err, &config) || !strings.Contains(err.Error(), "/elsewhere") {
 		t.Errorf("another tree: %v", err)
 	}
 }
@@ -136,14 +137,14 @@ func TestStampsAreBoundedForASandbox(t *testing.T) {
 		path := fmt.Sprintf("%0*d", maxStampPath-10, i)
 		stamps[path] = layer.Stamp{CTime: time.Now().Add(time.Hour).UnixNano()}
 	}
-	if err := sb.Applied(t.Context(), one, launch.StampList(stamps)); err != nil {
+	if err := sb.Applied(t.Context(), one, protocol.StampList(stamps)); err != nil {
 		t.Fatal(err)
 	}
-	if err := sb.Applied(t.Context(), one, launch.StampList(stamps)); err != nil {
+	if err := sb.Applied(t.Context(), one, protocol.StampList(stamps)); err != nil {
 		t.Errorf("the same once more: %v", err)
 	}
-	var config *launch.ConfigError
-	if err := sb.Applied(t.Context(), other, launch.StampList(stamps)); !errors.As(err, &config) || !strings.Contains(err.Error(), other) {
+	var config *fault.ConfigError
+	if err := sb.Applied(t.Context(), other, protocol.StampList(stamps)); !errors.As(err, &config) || !strings.Contains(err.Error(), other) {
 		t.Errorf("as much of another tree: %v", err)
 	}
 }
@@ -155,8 +156,8 @@ func TestStampsOfPathsThatAreNone(t *testing.T) {
 	sb := up(t, l, "", spec.Config{Overlays: []string{dir}})
 	for name, path := range map[string]string{"NUL": "a\x001\x00b", "long": strings.Repeat("x", maxStampPath+1)} {
 		stamps := map[string]layer.Stamp{path: {CTime: time.Now().Add(time.Hour).UnixNano()}}
-		var config *launch.ConfigError
-		if err := sb.Applied(t.Context(), dir, launch.StampList(stamps)); !errors.As(err, &config) {
+		var config *fault.ConfigError
+		if err := sb.Applied(t.Context(), dir, protocol.StampList(stamps)); !errors.As(err, &config) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -173,15 +174,15 @@ func TestStampsAreMerged(t *testing.T) {
 	want := map[string]layer.Stamp{}
 	random := rand.New(rand.NewPCG(1, 2))
 	for round := range 50 {
-		var added []launch.Stamp
+		var added []protocol.Stamp
 		for range random.IntN(20) {
-			s := launch.Stamp{Path: fmt.Append(nil, random.IntN(30)), Time: random.Int64N(3) * 10, Inode: uint64(round)}
+			s := protocol.Stamp{Path: fmt.Append(nil, random.IntN(30)), Time: random.Int64N(3) * 10, Inode: uint64(round)}
 			if random.IntN(4) == 0 {
 				s.Time, s.Inode = 0, 0
 			}
 			added = append(added, s)
 		}
-		slices.SortStableFunc(added, launch.Stamp.ComparePaths)
+		slices.SortStableFunc(added, protocol.Stamp.ComparePaths)
 		last := map[string]layer.Stamp{}
 		for _, s := range added {
 			last[string(s.Path)] = s.Plain()
@@ -202,11 +203,11 @@ func TestStampsAreMerged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := launch.DecodeStamps(b); err != nil || !maps.Equal(got, want) {
+		if got, err := protocol.DecodeStamps(b); err != nil || !maps.Equal(got, want) {
 			t.Fatalf("round %d: %v, %v; want %v", round, got, err, want)
 		}
 	}
-	m := stampMerge{added: []launch.Stamp{{Path: []byte("x"), Time: 20}}, room: 3}
+	m := stampMerge{added: []protocol.Stamp{{Path: []byte("x"), Time: 20}}, room: 3}
 	if err := m.write(file); !errors.Is(err, errStampsFull) {
 		t.Errorf("more than there is room for: %v", err)
 	}
@@ -217,7 +218,7 @@ func TestStampsAreMerged(t *testing.T) {
 
 func TestMoreDiskThanMemoryIsRefused(t *testing.T) {
 	l := newTestLauncher(t)
-	_, err := l.Create(t.Context(), launch.Create{Config: spec.Config{Storage: spec.StorageMemory, Limits: spec.Limits{Disk: 2 << 30}}}, Sources{})
+	_, err := l.Create(t.Context(), protocol.Create{Config: spec.Config{Storage: spec.StorageMemory, Limits: spec.Limits{Disk: 2 << 30}}}, Sources{})
 	var field *spec.FieldError
 	if !errors.As(err, &field) || field.Field != "limits.disk" || !strings.Contains(err.Error(), "--memory") {
 		t.Errorf("got %v", err)

@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -29,7 +30,7 @@ func TestTheLevelOfARecordOutlivesItsSandbox(t *testing.T) {
 			if err := end(l); err != nil {
 				t.Fatal(err)
 			}
-			again, err := l.Create(t.Context(), launch.Create{Name: "box", Reuse: true}, Sources{})
+			again, err := l.Create(t.Context(), protocol.Create{Name: "box", Reuse: true}, Sources{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -46,7 +47,7 @@ func TestOnlyARemovalByTheOwnerEndsALevel(t *testing.T) {
 	l := newTestLauncher(t)
 	newBox := func() *Sandbox {
 		t.Helper()
-		sb, err := l.Create(t.Context(), launch.Create{Name: "box"}, Sources{})
+		sb, err := l.Create(t.Context(), protocol.Create{Name: "box"}, Sources{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +63,7 @@ func TestOnlyARemovalByTheOwnerEndsALevel(t *testing.T) {
 		return info.Config.Sensitivity
 	}
 	first := newBox()
-	if _, err := first.ChangeNetwork(t.Context(), launch.NetworkRequest{Sensitivity: spec.SensitivitySecret}); err != nil {
+	if _, err := first.ChangeNetwork(t.Context(), protocol.NetworkRequest{Sensitivity: spec.SensitivitySecret}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Abandon(t.Context(), "box", Condition{}); err != nil {
@@ -95,7 +96,7 @@ func TestAForkRefusesASnapshotThatWasReplaced(t *testing.T) {
 	}
 	public := snapshotOf("public", spec.Config{})
 	r := public.session.Current()
-	m := &making{launcher: l, id: "fork", request: launch.Create{From: "snap", Config: r.Config}}
+	m := &making{launcher: l, id: "fork", request: protocol.Create{From: "snap", Config: r.Config}}
 	if err := m.inherit(); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +116,7 @@ func TestAForkRefusesASnapshotThatWasReplaced(t *testing.T) {
 			return err
 		},
 	} {
-		var refused *launch.ConfigError
+		var refused *fault.ConfigError
 		if err := fork(); !errors.As(err, &refused) || !strings.Contains(err.Error(), "was replaced meanwhile") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -132,7 +133,7 @@ func TestALevelOfTheNameIsTold(t *testing.T) {
 		"the network proxied, not full": {Network: spec.NetworkFull},
 		"is not observed":               {Network: spec.NetworkProxied, Observe: true},
 	} {
-		m := &making{launcher: l, id: "box", request: launch.Create{Config: c}}
+		m := &making{launcher: l, id: "box", request: protocol.Create{Config: c}}
 		if err := m.inherit(); err != nil {
 			t.Fatal(err)
 		}

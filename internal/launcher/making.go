@@ -12,15 +12,16 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/idrange"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/languages"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
@@ -38,7 +39,7 @@ type making struct {
 	unnamed  bool // the id is new, and no older sandbox has had it
 	// state is the held directory. It is nil before a sandbox without a name has taken a blank's.
 	state   *statedir.Dir
-	request launch.Create
+	request protocol.Create
 	asked   spec.Config // the request's configuration without defaults
 	notes   []string    // about the old sandbox that the new sandbox replaces
 	from    Sources
@@ -210,7 +211,7 @@ func (m *making) loadProfile(from Sources) (*specs.LinuxSeccomp, error) {
 		m.filters = seccomp.CommandsMayFilter(profile)
 		profile, err = seccomp.ForAgent(profile, m.host.Mode == cgroups.V2)
 	}
-	return profile, launch.Refusal(err)
+	return profile, fault.Refusal(err)
 }
 
 // rootConfig chooses the part of the host that the sandbox sees.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/idrange"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )

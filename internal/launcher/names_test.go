@@ -10,9 +10,10 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -94,8 +95,8 @@ func TestTheFirstIDOfAnotherSandboxIsTaken(t *testing.T) {
 	moveSandbox(t, l, "sb-first", "second")
 	create := func() {
 		t.Helper()
-		sb, err := l.Create(t.Context(), launch.Create{Name: "sb-first"}, Sources{})
-		if !errors.Is(err, launch.ErrExists) || strings.Contains(err.Error(), "second") {
+		sb, err := l.Create(t.Context(), protocol.Create{Name: "sb-first"}, Sources{})
+		if !errors.Is(err, fault.ErrExists) || strings.Contains(err.Error(), "second") {
 			t.Errorf("made another sandbox with the objects of this one, or told its name: %v", err)
 		}
 		if err == nil {
@@ -146,7 +147,7 @@ func TestACgroupKeepsItsNameWhenTheIDChanges(t *testing.T) {
 	if err := l.Remove(t.Context(), "first"); err != nil {
 		t.Error(err)
 	}
-	if _, err := l.Create(t.Context(), launch.Create{Name: "first"}, Sources{}); !errors.Is(err, launch.ErrExists) {
+	if _, err := l.Create(t.Context(), protocol.Create{Name: "first"}, Sources{}); !errors.Is(err, fault.ErrExists) {
 		t.Errorf("made another sandbox with the objects of this one: %v", err)
 	}
 	if r, _ := sh(t, second, "true"); !r.OK() {

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -24,10 +25,10 @@ func TestAgentNeedsWhatARefusalNames(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return l.Create(t.Context(), launch.Create{Config: spec.Config{Seccomp: path}}, Sources{})
+		return l.Create(t.Context(), protocol.Create{Config: spec.Config{Seccomp: path}}, Sources{})
 	}
 	sb, err := with([]string{"execve"})
-	var config *launch.ConfigError
+	var config *fault.ConfigError
 	if !errors.As(err, &config) {
 		if err == nil {
 			sb.Close()

@@ -5,7 +5,7 @@ import (
 	"os"
 	"sync"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/nameserver"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/nameserver"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -34,7 +34,7 @@ func startDetached(t *testing.T, sb *Sandbox, c spec.Command) error {
 func TestDetachedOutputHasAShareOfBytes(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	var config *launch.ConfigError
+	var config *fault.ConfigError
 	if err := startDetached(t, sb, spec.Command{Args: []string{"true"}, OutputLimit: 1 << 60}); !errors.As(err, &config) {
 		t.Errorf("1<<60 bytes: %v", err)
 	}
@@ -43,7 +43,7 @@ func TestDetachedOutputHasAShareOfBytes(t *testing.T) {
 	detachedStart(t, sb, long)
 	small := spec.Command{Args: []string{"echo", "done"}, OutputLimit: 1000}
 	err := startDetached(t, sb, small)
-	if !errors.Is(err, launch.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprint(jobs.MaxOutputBytes)) || !strings.Contains(err.Error(), "attach") {
+	if !errors.Is(err, fault.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprint(jobs.MaxOutputBytes)) || !strings.Contains(err.Error(), "attach") {
 		t.Errorf("one more: %v", err)
 	}
 	// Nobody asks how it ends. What it has promised is free once its output is complete.
@@ -51,7 +51,7 @@ func TestDetachedOutputHasAShareOfBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "there is room again", func() bool { return startDetached(t, sb, small) == nil })
-	if err := startDetached(t, sb, long); !errors.Is(err, launch.ErrUnavailable) { // but for what small keeps
+	if err := startDetached(t, sb, long); !errors.Is(err, fault.ErrUnavailable) { // but for what small keeps
 		t.Errorf("as much as there was: %v", err)
 	}
 }
@@ -127,7 +127,7 @@ func TestDetachedOutputsHaveABound(t *testing.T) {
 		}
 	}
 	command := spec.Command{Args: []string{"true"}}
-	if err := startDetached(t, sb, command); !errors.Is(err, launch.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprint(jobs.MaxOutputs)) {
+	if err := startDetached(t, sb, command); !errors.Is(err, fault.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprint(jobs.MaxOutputs)) {
 		t.Errorf("one more: %v", err)
 	}
 	ago := time.Now().Add(-2 * jobs.ToldLeast)

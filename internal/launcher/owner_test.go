@@ -4,7 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -14,8 +15,8 @@ func TestNobodyTakesAnotherUsersSandbox(t *testing.T) {
 	sb := up(t, l, "box", spec.Config{})
 	ask := func() {
 		t.Helper()
-		got, err := l.Create(t.Context(), launch.Create{Name: "box", Reuse: true}, Sources{UID: 1001})
-		if !errors.Is(err, launch.ErrExists) {
+		got, err := l.Create(t.Context(), protocol.Create{Name: "box", Reuse: true}, Sources{UID: 1001})
+		if !errors.Is(err, fault.ErrExists) {
 			t.Errorf("got %v, %v", got, err)
 		}
 	}

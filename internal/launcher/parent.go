@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -93,6 +93,6 @@ func aboveTotal(host *cgroups.Host, cpus spec.CPUs, refused error) error {
 	if err != nil || total.CPUs == 0 || float64(cpus) <= total.CPUs {
 		return refused
 	}
-	return launch.Refusal(&spec.FieldError{Field: "limits.cpus", Problem: fmt.Sprintf(
+	return fault.Refusal(&spec.FieldError{Field: "limits.cpus", Problem: fmt.Sprintf(
 		"%v is more than the %v that all sandboxes of this host have together (launcher --total-cpus)", cpus, total.CPUs)})
 }

@@ -5,15 +5,15 @@ import (
 	"errors"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 )
 
 // Pause freezes all processes of the sandbox. No command can be started until Resume. A pause
 // does not stop the timeouts of running commands. If the sandbox is paused already, Pause returns nil.
 //
-// Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrBusy].
+// Errors: [fault.ErrNotFound], [fault.ErrNotRunning], [fault.ErrBusy].
 func (s *Sandbox) Pause(ctx context.Context) error {
 	return s.change(ctx, func(c *container.Container) error {
 		if s.session.Paused() {
@@ -45,7 +45,7 @@ func (s *Sandbox) change(ctx context.Context, f func(*container.Container) error
 			err = f(c)
 		}
 		if errors.Is(err, container.ErrNotRunning) || errors.Is(err, container.ErrNotExist) {
-			return &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning}
+			return &fault.SandboxError{ID: s.session.ID, Err: fault.ErrNotRunning}
 		}
 		return err
 	})
@@ -70,7 +70,7 @@ func (s *Sandbox) alone(ctx context.Context, f func() error) error {
 func (s *Sandbox) finish(ctx context.Context) error {
 	r, err := record.Read(s.session.Path())
 	if err != nil || r.Init != s.session.Init() || !s.session.Up() {
-		return s.session.Why(ctx, &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning})
+		return s.session.Why(ctx, &fault.SandboxError{ID: s.session.ID, Err: fault.ErrNotRunning})
 	}
 	n := s.launcher.networks()
 	if r.HalfDone() {

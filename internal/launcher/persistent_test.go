@@ -13,9 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -23,7 +24,7 @@ import (
 // ends.
 func up(t *testing.T, l *Launcher, name string, c spec.Config) *Sandbox {
 	t.Helper()
-	sb, err := l.Create(t.Context(), launch.Create{Name: name, Config: c}, Sources{})
+	sb, err := l.Create(t.Context(), protocol.Create{Name: name, Config: c}, Sources{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,10 +261,10 @@ func TestExecInASandboxThatIsGoneSaysSo(t *testing.T) {
 	if r, err := p.Wait(t.Context()); err != nil || r.Status != spec.StatusLost || r.ExitCode != 137 {
 		t.Errorf("what ran: %+v, %v", r, err)
 	}
-	if _, _, err := tryPiped(t, sb, spec.Command{Args: []string{"true"}}); !errors.Is(err, launch.ErrNotRunning) {
+	if _, _, err := tryPiped(t, sb, spec.Command{Args: []string{"true"}}); !errors.Is(err, fault.ErrNotRunning) {
 		t.Errorf("start: %v", err)
 	}
-	if _, err := l.Open(t.Context(), "box"); !errors.Is(err, launch.ErrNotRunning) {
+	if _, err := l.Open(t.Context(), "box"); !errors.Is(err, fault.ErrNotRunning) {
 		t.Errorf("open: %v", err)
 	}
 	if i, err := l.Info(t.Context(), "box"); err != nil || i.State != spec.StateStopped || i.Pid != 0 {
@@ -272,10 +273,10 @@ func TestExecInASandboxThatIsGoneSaysSo(t *testing.T) {
 	if err := l.Remove(t.Context(), "box"); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := tryPiped(t, sb, spec.Command{Args: []string{"true"}}); !errors.Is(err, launch.ErrNotFound) {
+	if _, _, err := tryPiped(t, sb, spec.Command{Args: []string{"true"}}); !errors.Is(err, fault.ErrNotFound) {
 		t.Errorf("start, removed: %v", err)
 	}
-	if _, err := l.Open(t.Context(), "box"); !errors.Is(err, launch.ErrNotFound) {
+	if _, err := l.Open(t.Context(), "box"); !errors.Is(err, fault.ErrNotFound) {
 		t.Errorf("open, removed: %v", err)
 	}
 	if err := l.Remove(t.Context(), "box"); err != nil {

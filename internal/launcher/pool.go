@@ -10,11 +10,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/pool"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/pool"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -36,16 +37,16 @@ type blanks struct {
 func (l *Launcher) StartPool(c spec.PoolConfig, path, home string, failed func(error)) error {
 	c, err := c.Complete()
 	if err != nil {
-		return launch.Refusal(err)
+		return fault.Refusal(err)
 	}
 	if err := l.canExchange(); err != nil {
-		return launch.Unavailable(fmt.Errorf("pool: %w; put --root on another file system", err))
+		return fault.Unavailable(fmt.Errorf("pool: %w; put --root on another file system", err))
 	}
 	config, err := completed(spec.Config{}, spec.StorageMemory)
 	if err != nil {
 		return err
 	}
-	t, _ := templateOf(launch.Create{Config: config, Path: path, Home: home}, Sources{}, imageRoot{})
+	t, _ := templateOf(protocol.Create{Config: config, Path: path, Home: home}, Sources{}, imageRoot{})
 	first, err := t.kind()
 	if err != nil {
 		return err
@@ -133,14 +134,14 @@ var errNoPool = errors.New("this launcher has no pool; start it with launcher --
 
 // ResizePool changes the bounds of the pool.
 //
-// Errors: *[launch.ConfigError], also for a launcher without a pool.
+// Errors: *[fault.ConfigError], also for a launcher without a pool.
 func (l *Launcher) ResizePool(c spec.PoolConfig) error {
 	if l.blanks == nil {
-		return launch.Refusal(errNoPool)
+		return fault.Refusal(errNoPool)
 	}
 	c, err := c.Complete()
 	if err != nil {
-		return launch.Refusal(err)
+		return fault.Refusal(err)
 	}
 	l.blanks.Resize(c)
 	return nil
@@ -148,10 +149,10 @@ func (l *Launcher) ResizePool(c spec.PoolConfig) error {
 
 // PoolStats are the counts of the pool. If user is not nil, they are of this user only.
 //
-// Errors: *[launch.ConfigError] for a launcher without a pool.
+// Errors: *[fault.ConfigError] for a launcher without a pool.
 func (l *Launcher) PoolStats(user *uint32) (spec.PoolStats, error) {
 	if l.blanks == nil {
-		return spec.PoolStats{}, launch.Refusal(errNoPool)
+		return spec.PoolStats{}, fault.Refusal(errNoPool)
 	}
 	counts := l.blanks.Counts(user)
 	s := spec.PoolStats{
@@ -166,7 +167,7 @@ func (l *Launcher) PoolStats(user *uint32) (spec.PoolStats, error) {
 
 // takeBlank takes a blank for a request out of the pool, and returns its kind. If there is none, it
 // returns the reason.
-func (l *Launcher) takeBlank(ctx context.Context, r launch.Create, from Sources, image imageRoot) (taken pool.Item[*blank], kind, reason string) {
+func (l *Launcher) takeBlank(ctx context.Context, r protocol.Create, from Sources, image imageRoot) (taken pool.Item[*blank], kind, reason string) {
 	t, reason := templateOf(r, from, image)
 	if len(r.Config.Overlays) > 0 && l.blanks.noOverlays.Load() {
 		reason = "overlays"

@@ -7,9 +7,9 @@ import (
 	"io/fs"
 	"slices"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 )
 
 // Prune removes the rest of sandboxes that are not up, and returns their ids: sandboxes whose
@@ -104,7 +104,7 @@ func (l *Launcher) finishChange(ctx context.Context, id string) error {
 		return err
 	}
 	defer s.Release()
-	if err = s.finish(ctx); errors.Is(err, launch.ErrNotRunning) { // it has just ended
+	if err = s.finish(ctx); errors.Is(err, fault.ErrNotRunning) { // it has just ended
 		return nil
 	}
 	return err

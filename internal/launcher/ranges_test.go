@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/idrange"
 )
 
 // A state root that is lost with its tmpfs is none of a range's owner's.

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -176,7 +176,7 @@ func TestOnlyPipesArePassed(t *testing.T) {
 			if err == nil {
 				p.Close()
 			}
-			if !isA[*launch.ConfigError](err) {
+			if !isA[*fault.ConfigError](err) {
 				t.Errorf("%s as %d: %v", name, i, err)
 			}
 			after, err := f.Stat()
@@ -204,20 +204,20 @@ func TestWhatCannotStartIsTold(t *testing.T) {
 		command spec.Command
 		is      func(error) bool
 	}{
-		"nothing":             {spec.Command{}, isA[*launch.ConfigError]},
-		"not there":           {spec.Command{Args: []string{"no-such-command"}}, isA[*launch.NotRunError]},
-		"not executable":      {spec.Command{Args: []string{"/etc/passwd"}}, isA[*launch.NotRunError]},
-		"no such directory":   {spec.Command{Args: []string{"true"}, Cwd: "/nowhere"}, isA[*launch.ConfigError]},
-		"relative directory":  {spec.Command{Args: []string{"true"}, Cwd: "x"}, isA[*launch.ConfigError]},
-		"the agent's user":    {spec.Command{Args: []string{"true"}, User: &spec.User{UID: spec.AgentID}}, isA[*launch.ConfigError]},
-		"a variable of none":  {spec.Command{Args: []string{"true"}, Env: map[string]string{"A=": "b"}}, isA[*launch.ConfigError]},
-		"too little memory":   {spec.Command{Args: []string{"true"}, Limits: spec.Limits{Memory: 1 << 10}}, isA[*launch.ConfigError]},
-		"negative processes":  {spec.Command{Args: []string{"true"}, Limits: spec.Limits{Pids: -1}}, isA[*launch.ConfigError]},
-		"disk traffic":        {spec.Command{Args: []string{"true"}, Limits: spec.Limits{IORead: 1 << 20}}, isA[*launch.ConfigError]},
-		"NUL":                 {spec.Command{Args: []string{"a\x00b"}}, isA[*launch.ConfigError]},
-		"negative time":       {spec.Command{Args: []string{"true"}, Timeout: -1}, isA[*launch.ConfigError]},
-		"detached terminal":   {spec.Command{Args: []string{"true"}, Detached: true, Terminal: &spec.Winsize{Rows: 1, Columns: 1}}, isA[*launch.ConfigError]},
-		"detached, not there": {spec.Command{Args: []string{"no-such-command"}, Detached: true}, isA[*launch.NotRunError]},
+		"nothing":             {spec.Command{}, isA[*fault.ConfigError]},
+		"not there":           {spec.Command{Args: []string{"no-such-command"}}, isA[*fault.NotRunError]},
+		"not executable":      {spec.Command{Args: []string{"/etc/passwd"}}, isA[*fault.NotRunError]},
+		"no such directory":   {spec.Command{Args: []string{"true"}, Cwd: "/nowhere"}, isA[*fault.ConfigError]},
+		"relative directory":  {spec.Command{Args: []string{"true"}, Cwd: "x"}, isA[*fault.ConfigError]},
+		"the agent's user":    {spec.Command{Args: []string{"true"}, User: &spec.User{UID: spec.AgentID}}, isA[*fault.ConfigError]},
+		"a variable of none":  {spec.Command{Args: []string{"true"}, Env: map[string]string{"A=": "b"}}, isA[*fault.ConfigError]},
+		"too little memory":   {spec.Command{Args: []string{"true"}, Limits: spec.Limits{Memory: 1 << 10}}, isA[*fault.ConfigError]},
+		"negative processes":  {spec.Command{Args: []string{"true"}, Limits: spec.Limits{Pids: -1}}, isA[*fault.ConfigError]},
+		"disk traffic":        {spec.Command{Args: []string{"true"}, Limits: spec.Limits{IORead: 1 << 20}}, isA[*fault.ConfigError]},
+		"NUL":                 {spec.Command{Args: []string{"a\x00b"}}, isA[*fault.ConfigError]},
+		"negative time":       {spec.Command{Args: []string{"true"}, Timeout: -1}, isA[*fault.ConfigError]},
+		"detached terminal":   {spec.Command{Args: []string{"true"}, Detached: true, Terminal: &spec.Winsize{Rows: 1, Columns: 1}}, isA[*fault.ConfigError]},
+		"detached, not there": {spec.Command{Args: []string{"no-such-command"}, Detached: true}, isA[*fault.NotRunError]},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := sb.Start(t.Context(), test.command, [3]*os.File{})

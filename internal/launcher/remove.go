@@ -13,12 +13,12 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -27,8 +27,8 @@ import (
 // After an error another call, or [Launcher.Prune], removes the rest. The sandbox's level of
 // sensitivity ends.
 //
-// Errors: [launch.ErrBusy] if another process makes or changes the sandbox for too long;
-// [launch.ErrNotFound] for a container that is no sandbox.
+// Errors: [fault.ErrBusy] if another process makes or changes the sandbox for too long;
+// [fault.ErrNotFound] for a container that is no sandbox.
 func (l *Launcher) Remove(ctx context.Context, id string) error {
 	_, err := l.RemoveIf(ctx, id, Condition{})
 	return err
@@ -165,7 +165,7 @@ func (l *Launcher) own(ctx context.Context, id string) (*statedir.Dir, error) {
 			return state, nil
 		}
 		if errors.Is(err, statedir.ErrHeld) {
-			return nil, &launch.SandboxError{ID: id, Err: err}
+			return nil, &fault.SandboxError{ID: id, Err: err}
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
@@ -175,7 +175,7 @@ func (l *Launcher) own(ctx context.Context, id string) (*statedir.Dir, error) {
 			return nil, err
 		}
 		if !traced {
-			return nil, l.unlessContainer(id, fmt.Errorf("%w: this is a container; remove it with delete", launch.ErrNotFound))
+			return nil, l.unlessContainer(id, fmt.Errorf("%w: this is a container; remove it with delete", fault.ErrNotFound))
 		}
 		// The sandbox has no directory. A safe removal must own the id first.
 		state, err = statedir.Make(l.Sandboxes(), id)
@@ -433,7 +433,7 @@ func (x *removal) end() error {
 	defer init.Close()
 	// The kernel ends the pid namespace during the next steps.
 	if frozen, err := x.group.Frozen(); err == nil && frozen { // a killed process ends only after it has left the v1 freezer
-		return &launch.SandboxError{ID: x.id, Err: launch.ErrPaused}
+		return &fault.SandboxError{ID: x.id, Err: fault.ErrPaused}
 	}
 	if err := x.group.LiftThrottles(); err != nil {
 		return err

@@ -11,10 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -26,7 +27,7 @@ func TestUntieRefusesADirectoryThatWasRenamedSinceLayers(t *testing.T) {
 		l := newTestLauncher(t)
 		dir := overlaid(t)
 		sb := up(t, l, "", spec.Config{Overlays: []string{dir}})
-		layers := func() []launch.Tree {
+		layers := func() []protocol.Tree {
 			t.Helper()
 			trees, err := layersOf(t, sb, unprivileged)
 			if err != nil {
@@ -167,7 +168,7 @@ def tell():
 threading.Thread(target=tell).start()
 ctypes.CDLL(None).pthread_exit(0)
 `)
-			if err := sb.Untie(t.Context(), untied()); !errors.Is(err, launch.ErrBusy) {
+			if err := sb.Untie(t.Context(), untied()); !errors.Is(err, fault.ErrBusy) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -175,7 +176,7 @@ ctypes.CDLL(None).pthread_exit(0)
 }
 
 // untied is the question of an apply that has begun to read just now.
-func untied() launch.Untie { return launch.Untie{Since: time.Now(), Directories: true} }
+func untied() protocol.Untie { return protocol.Untie{Since: time.Now(), Directories: true} }
 
 // A client that reads while a directory of the host has another name finds the directory deleted, or finds another one in
 // its place. Nothing of that is left in the layer once the directory has its first name again.
@@ -184,7 +185,7 @@ func TestUntieKnowsWhatWasRenamedBack(t *testing.T) {
 	dir := overlaid(t)
 	sb := up(t, newTestLauncher(t), "", spec.Config{Overlays: []string{dir}})
 	for _, directories := range []bool{true, false} {
-		question := launch.Untie{Since: time.Now(), Directories: directories}
+		question := protocol.Untie{Since: time.Now(), Directories: directories}
 		if err := sb.Untie(t.Context(), question); err != nil {
 			t.Errorf("directories %t: before a rename: %v", directories, err)
 		}
@@ -216,7 +217,7 @@ print('renamed')
 time.sleep(60)
 `)
 	err := sb.Untie(t.Context(), untied())
-	if !errors.Is(err, launch.ErrBusy) || !strings.Contains(err.Error(), `("a\nb") is in "`+dir+`/new\nline"; `) {
+	if !errors.Is(err, fault.ErrBusy) || !strings.Contains(err.Error(), `("a\nb") is in "`+dir+`/new\nline"; `) {
 		t.Errorf("Untie: %v", err)
 	}
 }

@@ -9,11 +9,11 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -58,7 +58,7 @@ func TestStateRootOfOthersIsRefused(t *testing.T) {
 			if err := l.Remove(t.Context(), "box"); !errors.As(err, &refused) {
 				t.Errorf("remove: %v", err)
 			}
-			if _, err := l.Create(t.Context(), launch.Create{Name: "box", Reuse: true}, Sources{}); err == nil {
+			if _, err := l.Create(t.Context(), protocol.Create{Name: "box", Reuse: true}, Sources{}); err == nil {
 				t.Error("it was reused or replaced")
 			}
 			if _, err := l.Prune(t.Context()); name != "sandbox of another" && name != "sandbox that a group may" && !errors.As(err, &refused) {

@@ -9,10 +9,10 @@ import (
 	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -31,10 +31,10 @@ type Sandbox struct {
 // Open kills the commands that ended launchers have left running in the sandbox, unless the
 // commands are detached.
 //
-// Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
+// Errors: [fault.ErrNotFound], [fault.ErrNotRunning].
 func (l *Launcher) Open(ctx context.Context, id string) (*Sandbox, error) {
 	if !record.IsName(id) {
-		return nil, &launch.SandboxError{ID: id, Err: launch.ErrNotFound}
+		return nil, &fault.SandboxError{ID: id, Err: fault.ErrNotFound}
 	}
 	s, err := l.open(id)
 	if err != nil {
@@ -42,11 +42,11 @@ func (l *Launcher) Open(ctx context.Context, id string) (*Sandbox, error) {
 	}
 	if !s.session.Up() {
 		s.Release()
-		return nil, &launch.SandboxError{ID: id, Err: launch.ErrNotRunning}
+		return nil, &fault.SandboxError{ID: id, Err: fault.ErrNotRunning}
 	}
 	if statedir.RemovalBegun(s.session.Path()) { // by a process that may have been killed since
 		s.Release()
-		return nil, &launch.SandboxError{ID: id, Err: errLeaving}
+		return nil, &fault.SandboxError{ID: id, Err: errLeaving}
 	}
 	if err := s.takeOver(ctx); err != nil {
 		s.Release()
@@ -103,10 +103,10 @@ func (s *Sandbox) Close() error {
 
 // Info describes a sandbox, also one that was removed or made only in part.
 //
-// Errors: [launch.ErrNotFound].
+// Errors: [fault.ErrNotFound].
 func (l *Launcher) Info(_ context.Context, id string) (spec.Info, error) {
 	if !record.IsName(id) {
-		return spec.Info{}, &launch.SandboxError{ID: id, Err: launch.ErrNotFound}
+		return spec.Info{}, &fault.SandboxError{ID: id, Err: fault.ErrNotFound}
 	}
 	i, err := l.info(id)
 	return i, record.NotFound(id, err)
@@ -215,7 +215,7 @@ func (s *Sandbox) Execs(ctx context.Context) ([]spec.ExecInfo, error) { return s
 // Discard throws away the writes to the sandbox's overlays. The overlays then show the host's
 // directories again, or, in a fork, the files of its snapshot.
 //
-// Errors: [launch.ErrBusy] if a process in the sandbox has open files or its working directory in
+// Errors: [fault.ErrBusy] if a process in the sandbox has open files or its working directory in
 // an overlay, and the errors of Pause.
 func (s *Sandbox) Discard(ctx context.Context) error {
 	return s.alone(ctx, func() error { return s.session.Overlay.Discard(ctx) })
@@ -224,7 +224,7 @@ func (s *Sandbox) Discard(ctx context.Context) error {
 // Undo takes back the last n transactions that joined, the newest first. If others have changed
 // the paths of a transaction since then, this is a conflict: this transaction and older ones stay.
 //
-// Errors: *[launch.ConfigError] if there are fewer transactions, and the errors of Pause.
+// Errors: *[fault.ConfigError] if there are fewer transactions, and the errors of Pause.
 func (s *Sandbox) Undo(ctx context.Context, n int) error {
 	return s.alone(ctx, func() error { return s.session.Overlay.Undo(ctx, n) })
 }

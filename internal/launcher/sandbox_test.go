@@ -19,10 +19,11 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -76,7 +77,7 @@ func checkNothingLeft(t *testing.T, l *Launcher) {
 
 // once makes a sandbox that is tied to this process.
 func once(ctx context.Context, l *Launcher, c spec.Config) (*Sandbox, error) {
-	return l.Create(ctx, launch.Create{Config: c, Tied: true}, Sources{})
+	return l.Create(ctx, protocol.Create{Config: c, Tied: true}, Sources{})
 }
 
 // runCommand runs one command with its output in the Result.
@@ -152,7 +153,7 @@ func TestWhatCannotBeExecutedIsToldApart(t *testing.T) {
 	l := newTestLauncher(t)
 	for name, code := range map[string]int{"no-such-command": 127, "/no/such/file": 127, "/etc/passwd": 126, "/usr": 126} {
 		_, err := runCommand(t, l, spec.Config{}, name)
-		var notRun *launch.NotRunError
+		var notRun *fault.NotRunError
 		if !errors.As(err, &notRun) || notRun.Code != code || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: got %v, want code %d", name, err, code)
 		}

@@ -13,18 +13,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlay"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // createFork makes a sandbox as the server does: a fork that names no overlays has those of
 // its snapshot.
-func createFork(t *testing.T, l *Launcher, r launch.Create, from Sources) (*Sandbox, error) {
+func createFork(t *testing.T, l *Launcher, r protocol.Create, from Sources) (*Sandbox, error) {
 	t.Helper()
 	if r.From != "" {
 		b, err := l.Beginning(t.Context(), r.From, from.UID)
@@ -39,7 +40,7 @@ func createFork(t *testing.T, l *Launcher, r launch.Create, from Sources) (*Sand
 // forkOf makes a sandbox that begins with a snapshot.
 func forkOf(t *testing.T, l *Launcher, snap string, c spec.Config) *Sandbox {
 	t.Helper()
-	sb, err := createFork(t, l, launch.Create{Name: newID(), Config: c, From: snap}, Sources{})
+	sb, err := createFork(t, l, protocol.Create{Name: newID(), Config: c, From: snap}, Sources{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +105,7 @@ func TestForksBeginWithASnapshot(t *testing.T) {
 	if r, out := transact(t, first, "echo joined > file"); !r.OK() {
 		t.Error(r, out)
 	}
-	if _, err := l.Create(t.Context(), launch.Create{Config: c, From: "snap"}, Sources{}); !errors.Is(err, launch.ErrNotFound) {
+	if _, err := l.Create(t.Context(), protocol.Create{Config: c, From: "snap"}, Sources{}); !errors.Is(err, fault.ErrNotFound) {
 		t.Errorf("a fork of a snapshot that is gone: %v", err)
 	}
 	if names, err := l.Snapshots(t.Context(), 0); err != nil || fmt.Sprint(names) != "[again]" {
@@ -146,7 +147,7 @@ func TestRootRemovesADamagedSnapshot(t *testing.T) {
 			t.Errorf("%s is still there", name)
 		}
 	}
-	if err := l.RemoveSnapshot(t.Context(), "../"+record.SnapshotsName, 0); !errors.Is(err, launch.ErrNotFound) {
+	if err := l.RemoveSnapshot(t.Context(), "../"+record.SnapshotsName, 0); !errors.Is(err, fault.ErrNotFound) {
 		t.Errorf("a name that is none: %v", err)
 	}
 	if err := sb.Close(); err != nil {
@@ -183,7 +184,7 @@ func TestRemovalsOfASnapshotSpareALaterOne(t *testing.T) {
 		var calls sync.WaitGroup
 		for range 4 {
 			calls.Go(func() {
-				if err := l.layers.RemoveSnapshot(t.Context(), "name", 1000); err != nil && !errors.Is(err, launch.ErrNotFound) {
+				if err := l.layers.RemoveSnapshot(t.Context(), "name", 1000); err != nil && !errors.Is(err, fault.ErrNotFound) {
 					t.Error(err)
 				}
 			})
@@ -207,7 +208,7 @@ func TestADiscardMakesAForkNoYounger(t *testing.T) {
 	c := spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}}
 	sb := up(t, l, "source", c)
 	sh(t, sb, "echo old > "+dir+"/given")
-	tree := func(sb *Sandbox) launch.Tree {
+	tree := func(sb *Sandbox) protocol.Tree {
 		t.Helper()
 		trees, err := layersOf(t, sb, false)
 		if err != nil {
@@ -222,7 +223,7 @@ func TestADiscardMakesAForkNoYounger(t *testing.T) {
 		t.Fatal(err)
 	}
 	fork, since := forkOf(t, l, "snap", c), tree(sb).Since
-	if err := fork.Applied(t.Context(), dir, launch.StampList(map[string]layer.Stamp{"x": {CTime: time.Now().UnixNano()}})); err != nil {
+	if err := fork.Applied(t.Context(), dir, protocol.StampList(map[string]layer.Stamp{"x": {CTime: time.Now().UnixNano()}})); err != nil {
 		t.Fatal(err)
 	}
 	for what, sb := range map[string]*Sandbox{"the fork": fork, "its source": sb} {
@@ -273,7 +274,7 @@ func TestForksHaveALayerForEachPlaceOfTheSnapshot(t *testing.T) {
 	}
 	for _, dir := range []string{"", workspace} {
 		c := spec.Config{Storage: spec.StorageDisk, Overlays: []string{second}, Workspace: dir}
-		if _, err := createFork(t, l, launch.Create{Name: newID(), Config: c, From: "snap"}, Sources{}); !isA[*launch.ConfigError](err) || !strings.Contains(err.Error(), first) {
+		if _, err := createFork(t, l, protocol.Create{Name: newID(), Config: c, From: "snap"}, Sources{}); !isA[*fault.ConfigError](err) || !strings.Contains(err.Error(), first) {
 			t.Errorf("with the workspace %q: %v", dir, err)
 		}
 	}
@@ -321,7 +322,7 @@ func TestLayersInUseAreNotSwitched(t *testing.T) {
 			return r.OK()
 		})
 		for name, err := range map[string]error{"discard": sb.Discard(t.Context()), "snapshot": sb.Snapshot(t.Context(), "snap")} {
-			if !errors.Is(err, launch.ErrBusy) || !strings.Contains(err.Error(), "is in use: process ") {
+			if !errors.Is(err, fault.ErrBusy) || !strings.Contains(err.Error(), "is in use: process ") {
 				t.Errorf("%s while %s: %v", name, what, err)
 			}
 		}
@@ -336,7 +337,7 @@ func TestLayersInUseAreNotSwitched(t *testing.T) {
 		t.Errorf("there are the snapshots %v, %v", names, err)
 	}
 	memory := up(t, l, "memory", spec.Config{Storage: spec.StorageMemory})
-	if err := memory.Snapshot(t.Context(), "snap"); !errors.Is(err, launch.ErrUnavailable) || !strings.Contains(err.Error(), "--storage disk") {
+	if err := memory.Snapshot(t.Context(), "snap"); !errors.Is(err, fault.ErrUnavailable) || !strings.Contains(err.Error(), "--storage disk") {
 		t.Errorf("of one in memory: %v", err)
 	}
 }
@@ -352,7 +353,7 @@ func TestSnapshotsHaveABoundOfLayers(t *testing.T) {
 		sh(t, sb, fmt.Sprintf("echo %d > n; echo %[1]d > n-%[1]d", i))
 		err := sb.Snapshot(t.Context(), fmt.Sprint("snap-", i))
 		if i == overlay.MaxLayers-1 {
-			if !isA[*launch.ConfigError](err) || !strings.Contains(err.Error(), "layers") {
+			if !isA[*fault.ConfigError](err) || !strings.Contains(err.Error(), "layers") {
 				t.Errorf("one more than there can be: %v", err)
 			}
 			break
@@ -376,7 +377,7 @@ func TestSnapshotsAtATimeAreBounded(t *testing.T) {
 	var made atomic.Int32
 	var all sync.WaitGroup
 	for range 4 {
-		sb, err := l.Create(t.Context(), launch.Create{Name: newID(), Config: spec.Config{Storage: spec.StorageDisk}}, Sources{UID: 4321, GIDs: []uint32{4321}})
+		sb, err := l.Create(t.Context(), protocol.Create{Name: newID(), Config: spec.Config{Storage: spec.StorageDisk}}, Sources{UID: 4321, GIDs: []uint32{4321}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -404,7 +405,7 @@ func TestWhatSnapshotsKeepIsBounded(t *testing.T) {
 	l := newTestLauncher(t)
 	l.maxSnapshots = 2
 	begin := func(from string) *Sandbox {
-		sb, err := createFork(t, l, launch.Create{Name: newID(), Config: spec.Config{Storage: spec.StorageDisk}, From: from}, Sources{UID: 4321, GIDs: []uint32{4321}})
+		sb, err := createFork(t, l, protocol.Create{Name: newID(), Config: spec.Config{Storage: spec.StorageDisk}, From: from}, Sources{UID: 4321, GIDs: []uint32{4321}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -430,7 +431,7 @@ func TestWhatSnapshotsKeepIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	// One is left, with the images of two.
-	if err := snap(fork, "three"); !errors.Is(err, launch.ErrUnavailable) {
+	if err := snap(fork, "three"); !errors.Is(err, fault.ErrUnavailable) {
 		t.Errorf("one more: %v", err)
 	}
 	if err := l.RemoveSnapshot(t.Context(), "two", 4321); err != nil {

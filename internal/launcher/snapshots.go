@@ -10,11 +10,12 @@ import (
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/glob"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/integrity"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlay"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/glob"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/integrity"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
 // maxSnapshots is the value of [Launcher.maxSnapshots].
@@ -24,12 +25,12 @@ const maxSnapshots = 64
 // Any number of sandboxes can begin with the snapshot. Nothing is copied; the sandbox is frozen
 // for some milliseconds.
 //
-// Errors: *[launch.ConfigError], [launch.ErrExists], [launch.ErrBusy] if a process in the sandbox
-// has open files or its working directory in one of these places, [launch.ErrUnavailable] if the
+// Errors: *[fault.ConfigError], [fault.ErrExists], [fault.ErrBusy] if a process in the sandbox
+// has open files or its working directory in one of these places, [fault.ErrUnavailable] if the
 // sandbox's files are not on disk, and the errors of Pause.
 func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 	if !record.IsName(name) {
-		return launch.Refusal(fmt.Errorf("invalid name %.64q of a snapshot: use 1 to %d letters, digits, and any of _+-. and begin with a letter, a digit or _", name, record.MaxName))
+		return fault.Refusal(fmt.Errorf("invalid name %.64q of a snapshot: use 1 to %d letters, digits, and any of _+-. and begin with a letter, a digit or _", name, record.MaxName))
 	}
 	if uid := s.session.Current().UID; uid != 0 {
 		leave, err := s.launcher.snapshotting.enter(ctx, uid)
@@ -43,10 +44,10 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 	}
 	return s.alone(ctx, func() error {
 		if !s.session.Current().Backend(s.launcher.Roots).Durable() {
-			return fmt.Errorf("a snapshot %w: its files are in memory; make it with --storage disk", launch.ErrUnavailable)
+			return fmt.Errorf("a snapshot %w: its files are in memory; make it with --storage disk", fault.ErrUnavailable)
 		}
 		if hasSnapshot(s.launcher.Roots, name) {
-			return fmt.Errorf("snapshot %s %w; choose another name, or remove it first", name, launch.ErrExists)
+			return fmt.Errorf("snapshot %s %w; choose another name, or remove it first", name, fault.ErrExists)
 		}
 		if err := s.verify(ctx, integrity.ShortOfRoom(s.launcher.Data)); err != nil {
 			return err
@@ -118,7 +119,7 @@ func (l *Launcher) roomForSnapshot(ctx context.Context, uid uint32) error {
 		}
 	}
 	if max(len(names), len(inodes)) >= l.maxSnapshots {
-		return fmt.Errorf("more than %d snapshots of one user, with the removed snapshots that a sandbox or another snapshot still uses: another %w; remove some snapshots, and the sandboxes that began with them", l.maxSnapshots, launch.ErrUnavailable)
+		return fmt.Errorf("more than %d snapshots of one user, with the removed snapshots that a sandbox or another snapshot still uses: another %w; remove some snapshots, and the sandboxes that began with them", l.maxSnapshots, fault.ErrUnavailable)
 	}
 	return nil
 }
@@ -151,17 +152,17 @@ func (l *Launcher) RemoveSnapshot(ctx context.Context, name string, uid uint32) 
 
 // Beginning returns the part of a snapshot's configuration that a fork takes over.
 //
-// Errors: [launch.ErrNotFound] for a snapshot that the user may not use.
-func (l *Launcher) Beginning(_ context.Context, snapshot string, uid uint32) (launch.Beginning, error) {
+// Errors: [fault.ErrNotFound] for a snapshot that the user may not use.
+func (l *Launcher) Beginning(_ context.Context, snapshot string, uid uint32) (protocol.Beginning, error) {
 	s, err := l.layers.ReadSnapshot(snapshot, uid)
 	if err != nil {
-		return launch.Beginning{}, err
+		return protocol.Beginning{}, err
 	}
 	return beginningOf(&s), nil
 }
 
-func beginningOf(s *overlay.Snapshot) launch.Beginning {
-	b := launch.Beginning{Overlays: slices.Clone(s.Config.Overlays), Cwd: s.Config.Cwd}
+func beginningOf(s *overlay.Snapshot) protocol.Beginning {
+	b := protocol.Beginning{Overlays: slices.Clone(s.Config.Overlays), Cwd: s.Config.Cwd}
 	t := s.ImageTree()
 	switch {
 	case t != nil:
@@ -186,7 +187,7 @@ func (m *making) fork(ctx context.Context) error {
 		return err
 	}
 	if s.Config.Sensitivity.Above(m.record.Config.Sensitivity) { // another one since the record was made
-		return launch.Refusal(fmt.Errorf("snapshot %s was replaced meanwhile, and its sensitivity is %s now; try again", from, s.Config.Sensitivity))
+		return fault.Refusal(fmt.Errorf("snapshot %s was replaced meanwhile, and its sensitivity is %s now; try again", from, s.Config.Sensitivity))
 	}
 	box := record.NewSandbox(m.launcher.Roots, m.id, nil, m.record)
 	if m.record, err = m.launcher.layers.Files(box, nil).Fork(ctx, from, s); err != nil {

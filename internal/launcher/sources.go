@@ -8,7 +8,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/store"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 

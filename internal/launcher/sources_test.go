@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -51,7 +51,7 @@ func TestClientsOwnDescriptorsAreUsed(t *testing.T) {
 	for missing, paths := range map[string][]string{
 		mine: {theirs, profile}, theirs: {mine, profile}, profile: {mine, theirs},
 	} {
-		s, err := l.Create(t.Context(), launch.Create{Config: config}, clientsFiles(t, paths...))
+		s, err := l.Create(t.Context(), protocol.Create{Config: config}, clientsFiles(t, paths...))
 		if err == nil {
 			s.Close()
 		}
@@ -61,7 +61,7 @@ func TestClientsOwnDescriptorsAreUsed(t *testing.T) {
 	}
 	stranger := clientsFiles(t, mine, theirs, profile)
 	stranger.UID = clientID + 1
-	s, err := l.Create(t.Context(), launch.Create{Config: config}, stranger)
+	s, err := l.Create(t.Context(), protocol.Create{Config: config}, stranger)
 	var forbidden *rootfs.ForbiddenError
 	if !errors.As(err, &forbidden) {
 		if err == nil {
@@ -70,7 +70,7 @@ func TestClientsOwnDescriptorsAreUsed(t *testing.T) {
 		t.Errorf("another's workspace: %v", err)
 	}
 
-	s, err = l.Create(t.Context(), launch.Create{Config: config}, clientsFiles(t, mine, theirs, profile))
+	s, err = l.Create(t.Context(), protocol.Create{Config: config}, clientsFiles(t, mine, theirs, profile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func uidOf(info os.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid }
 // A user without groups is refused, and not looked up for with root's.
 func TestClientsWithoutGroupsAreRefused(t *testing.T) {
 	l := newTestLauncher(t)
-	s, err := l.Create(t.Context(), launch.Create{Path: "/opt/bin"}, Sources{UID: clientID})
+	s, err := l.Create(t.Context(), protocol.Create{Path: "/opt/bin"}, Sources{UID: clientID})
 	if err == nil {
 		s.Close()
 	}
@@ -133,7 +133,7 @@ func TestPathsAreNotLookedUpAgain(t *testing.T) {
 		paths = append(paths, path)
 	}
 	from := clientsFiles(t, paths...)
-	s, err := l.Create(t.Context(), launch.Create{Config: spec.Config{
+	s, err := l.Create(t.Context(), protocol.Create{Config: spec.Config{
 		Workspace: paths[0], Binds: []spec.Bind{{Source: paths[1], Target: "/bind", Writable: true}}, Overlays: paths[2:3],
 	}}, from)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -25,8 +25,8 @@ func TestHandleIsOfNoOtherSandboxOfItsName(t *testing.T) {
 	}
 	upAgain(t, other, "box")
 	p, err := first.Start(t.Context(), spec.Command{Args: []string{"true"}}, [3]*os.File{})
-	if !errors.Is(err, launch.ErrNotFound) {
-		t.Errorf("%v, want %v", err, launch.ErrNotFound)
+	if !errors.Is(err, fault.ErrNotFound) {
+		t.Errorf("%v, want %v", err, fault.ErrNotFound)
 	}
 	if err == nil {
 		p.Close()

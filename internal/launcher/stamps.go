@@ -12,8 +12,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
 // openStamps opens a file of stamps. It returns nil if there is no such file.
@@ -79,14 +80,14 @@ func (s *Sandbox) stampsBut(r record.Record, tree int) (size int64, err error) {
 //
 // A stopped sandbox notes the stamps if its storage is on disk.
 //
-// Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrBusy],
-// *[launch.ConfigError] for a tree without an overlay in the sandbox, an invalid path, and more
+// Errors: [fault.ErrNotFound], [fault.ErrNotRunning], [fault.ErrBusy],
+// *[fault.ConfigError] for a tree without an overlay in the sandbox, an invalid path, and more
 // stamps than fit.
-func (s *Sandbox) Applied(ctx context.Context, path string, stamps []launch.Stamp) error {
+func (s *Sandbox) Applied(ctx context.Context, path string, stamps []protocol.Stamp) error {
 	if err := checkStamps(stamps); err != nil {
 		return err
 	}
-	slices.SortStableFunc(stamps, launch.Stamp.ComparePaths)
+	slices.SortStableFunc(stamps, protocol.Stamp.ComparePaths)
 	return s.aloneWithFiles(ctx, func() error {
 		r, err := record.Read(s.session.Path())
 		if err != nil {
@@ -94,7 +95,7 @@ func (s *Sandbox) Applied(ctx context.Context, path string, stamps []launch.Stam
 		}
 		i := slices.IndexFunc(r.Trees, func(t record.Tree) bool { return t.Path == path })
 		if i < 0 {
-			return launch.Refusal(fmt.Errorf("the sandbox has no overlay of %.4096q", path))
+			return fault.Refusal(fmt.Errorf("the sandbox has no overlay of %.4096q", path))
 		}
 		others, err := s.stampsBut(r, i)
 		if err != nil {
@@ -103,7 +104,7 @@ func (s *Sandbox) Applied(ctx context.Context, path string, stamps []launch.Stam
 		m := stampMerge{added: stamps, since: r.Trees[i].Since.UnixNano(), room: roomForStamps(r.UID) - others}
 		err = m.write(s.session.StampsPath(i, r.Trees[i]))
 		if errors.Is(err, errStampsFull) {
-			return launch.Refusal(fmt.Errorf("more than %d bytes for the applied paths of all overlays, with the new paths below %s; discard the changes of the sandbox", roomForStamps(r.UID), path))
+			return fault.Refusal(fmt.Errorf("more than %d bytes for the applied paths of all overlays, with the new paths below %s; discard the changes of the sandbox", roomForStamps(r.UID), path))
 		}
 		return err
 	})
@@ -113,10 +114,10 @@ func (s *Sandbox) Applied(ctx context.Context, path string, stamps []launch.Stam
 const maxStampPath = 64 << 10
 
 // checkStamps refuses paths that a list cannot hold.
-func checkStamps(stamps []launch.Stamp) error {
+func checkStamps(stamps []protocol.Stamp) error {
 	for _, s := range stamps {
 		if len(s.Path) > maxStampPath || bytes.IndexByte(s.Path, 0) >= 0 {
-			return launch.Refusal(fmt.Errorf("applied path %.200q: it has a NUL byte, or more than %d bytes", s.Path, maxStampPath))
+			return fault.Refusal(fmt.Errorf("applied path %.200q: it has a NUL byte, or more than %d bytes", s.Path, maxStampPath))
 		}
 	}
 	return nil
@@ -127,7 +128,7 @@ var errStampsFull = errors.New("no room for more stamps")
 // A stampMerge adds stamps to a file of stamps. The new stamps and the file are sorted by path, so
 // that only a buffer of the file is in memory.
 type stampMerge struct {
-	added []launch.Stamp
+	added []protocol.Stamp
 	// since is the time of the layers' creation: older stamps are of discarded layers.
 	since int64
 	// room is the maximum size of the file, in bytes.
@@ -147,7 +148,7 @@ func (m *stampMerge) write(file string) (err error) {
 	if err != nil {
 		return err
 	}
-	m.out = bufio.NewWriterSize(f, launch.PieceSize)
+	m.out = bufio.NewWriterSize(f, protocol.PieceSize)
 	err = errors.Join(m.merge(file), m.out.Flush(), f.Close())
 	if err == nil {
 		err = os.Rename(draft, file)
@@ -169,7 +170,7 @@ func (m *stampMerge) merge(file string) error {
 		return m.add(len(m.added))
 	}
 	defer old.Close()
-	for r := launch.NewStampReader(old); ; {
+	for r := protocol.NewStampReader(old); ; {
 		s, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return m.add(len(m.added))
@@ -194,7 +195,7 @@ func (m *stampMerge) merge(file string) error {
 }
 
 // lastOfEach returns the last stamp of each path.
-func lastOfEach(sorted []launch.Stamp) []launch.Stamp {
+func lastOfEach(sorted []protocol.Stamp) []protocol.Stamp {
 	last := sorted[:0]
 	for i, s := range sorted {
 		if i+1 == len(sorted) || sorted[i+1].ComparePaths(s) != 0 {
@@ -219,16 +220,16 @@ func (m *stampMerge) add(n int) error {
 }
 
 // counts tells whether a stamp must be kept.
-func (m *stampMerge) counts(s launch.Stamp) bool { return !isZero(s) && s.Time > m.since }
+func (m *stampMerge) counts(s protocol.Stamp) bool { return !isZero(s) && s.Time > m.since }
 
-func isZero(s launch.Stamp) bool { return s.Time == 0 && s.Source == 0 && s.Inode == 0 && !s.Touched }
+func isZero(s protocol.Stamp) bool { return s.Time == 0 && s.Source == 0 && s.Inode == 0 && !s.Touched }
 
 // supersedes tells whether an added stamp replaces the stamp with the same path in the file. A
 // stamp of discarded layers does not.
-func (m *stampMerge) supersedes(s launch.Stamp) bool { return isZero(s) || m.counts(s) }
+func (m *stampMerge) supersedes(s protocol.Stamp) bool { return isZero(s) || m.counts(s) }
 
-func (m *stampMerge) put(s launch.Stamp) error {
-	m.line = launch.AppendStamp(m.line[:0], s)
+func (m *stampMerge) put(s protocol.Stamp) error {
+	m.line = protocol.AppendStamp(m.line[:0], s)
 	if m.room -= int64(len(m.line)); m.room < 0 {
 		return errStampsFull
 	}

@@ -3,13 +3,13 @@ package launcher
 import (
 	"context"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Stats returns the present and the peak use of resources by the sandbox, with PID 1.
 //
-// Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
+// Errors: [fault.ErrNotFound], [fault.ErrNotRunning].
 func (s *Sandbox) Stats(ctx context.Context) (all spec.Stats, err error) {
 	group := s.session.Group
 	err = s.observe(ctx, func() error {
@@ -47,7 +47,7 @@ func (s *Sandbox) Stats(ctx context.Context) (all spec.Stats, err error) {
 func (s *Sandbox) observe(ctx context.Context, read func() error) error {
 	err := read()
 	if !s.session.Up() || !s.session.Present() {
-		return s.session.Why(ctx, &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning})
+		return s.session.Why(ctx, &fault.SandboxError{ID: s.session.ID, Err: fault.ErrNotRunning})
 	}
 	return err
 }

@@ -6,19 +6,19 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlay"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 )
 
 // OpenStopped returns a handle of a sandbox that may have stopped. For a stopped sandbox only
 // Layers, Applied, Verify and Release can be used.
 //
-// Errors: [launch.ErrNotFound].
+// Errors: [fault.ErrNotFound].
 func (l *Launcher) OpenStopped(_ context.Context, id string) (*Sandbox, error) {
 	if !record.IsName(id) {
-		return nil, &launch.SandboxError{ID: id, Err: launch.ErrNotFound}
+		return nil, &fault.SandboxError{ID: id, Err: fault.ErrNotFound}
 	}
 	s, err := l.open(id)
 	return s, record.NotFound(id, err)
@@ -26,8 +26,8 @@ func (l *Launcher) OpenStopped(_ context.Context, id string) (*Sandbox, error) {
 
 // errInMemory and errLeaving are the reasons why a stopped sandbox has no files.
 var (
-	errInMemory = fmt.Errorf("%w, and its writes were in memory and are lost; remove it with down, or replace it with up", launch.ErrNotRunning)
-	errLeaving  = fmt.Errorf("%w: its removal has begun; run down again", launch.ErrNotRunning)
+	errInMemory = fmt.Errorf("%w, and its writes were in memory and are lost; remove it with down, or replace it with up", fault.ErrNotRunning)
+	errLeaving  = fmt.Errorf("%w: its removal has begun; run down again", fault.ErrNotRunning)
 )
 
 // holdStopped takes hold of a stopped sandbox with its files on disk. The caller must release the
@@ -42,13 +42,13 @@ func (s *Sandbox) holdStopped(ctx context.Context) (*statedir.Dir, record.Record
 	case err != nil:
 		err = record.NotFound(s.session.ID, err)
 	case r.Init != s.session.Init():
-		err = &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotFound}
+		err = &fault.SandboxError{ID: s.session.ID, Err: fault.ErrNotFound}
 	case statedir.RemovalBegun(state.Path):
-		err = &launch.SandboxError{ID: s.session.ID, Err: errLeaving}
+		err = &fault.SandboxError{ID: s.session.ID, Err: errLeaving}
 	case !r.Init.Ends():
-		err = s.session.Why(ctx, &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning})
+		err = s.session.Why(ctx, &fault.SandboxError{ID: s.session.ID, Err: fault.ErrNotRunning})
 	case !r.Backend(s.launcher.Roots).Durable():
-		err = &launch.SandboxError{ID: s.session.ID, Err: errInMemory}
+		err = &fault.SandboxError{ID: s.session.ID, Err: errInMemory}
 	}
 	if err != nil {
 		state.Release()
@@ -60,7 +60,7 @@ func (s *Sandbox) holdStopped(ctx context.Context) (*statedir.Dir, record.Record
 // aloneWithFiles is alone, but also for a stopped sandbox with its files on disk.
 func (s *Sandbox) aloneWithFiles(ctx context.Context, what func() error) error {
 	err := s.alone(ctx, what)
-	if !errors.Is(err, launch.ErrNotRunning) {
+	if !errors.Is(err, fault.ErrNotRunning) {
 		return err
 	}
 	state, _, err := s.holdStopped(ctx)
@@ -116,13 +116,13 @@ func (s *Sandbox) renamedStopped(renamed bool) error {
 	if !renamed {
 		return nil
 	}
-	return &launch.SandboxError{ID: s.session.ID, Err: errors.New("has stopped, and a directory of the host was renamed in it; to read its changes, replace it with up, and begin a new one with the snapshot that up names")}
+	return &fault.SandboxError{ID: s.session.ID, Err: errors.New("has stopped, and a directory of the host was renamed in it; to read its changes, replace it with up, and begin a new one with the snapshot that up names")}
 }
 
 // unlessRemoved waits for the end of a removal of the sandbox, if one is under way. It returns
 // ErrNotFound if the sandbox was removed, and err otherwise.
 func (s *Sandbox) unlessRemoved(ctx context.Context, err error) error {
-	var known *launch.SandboxError
+	var known *fault.SandboxError
 	if errors.As(err, &known) || ctx.Err() != nil {
 		return err
 	}
@@ -132,5 +132,5 @@ func (s *Sandbox) unlessRemoved(ctx context.Context, err error) error {
 	if s.session.Present() {
 		return err
 	}
-	return &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotFound}
+	return &fault.SandboxError{ID: s.session.ID, Err: fault.ErrNotFound}
 }

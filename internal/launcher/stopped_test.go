@@ -17,16 +17,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlay"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // contentOf reads a file of a tree's layers as the sandbox has it, with its owner.
-func contentOf(t *testing.T, tree launch.Tree, name string) (text string, uid uint32) {
+func contentOf(t *testing.T, tree protocol.Tree, name string) (text string, uid uint32) {
 	t.Helper()
 	for _, l := range tree.Layers {
 		file := path.Join(fmt.Sprintf("/proc/self/fd/%d", l.Dir.Fd()), name)
@@ -51,7 +52,7 @@ func TestStoppedSandboxHasItsLayers(t *testing.T) {
 	sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
 	sh(t, sb, "cd "+dir+" && echo more >new && chmod 600 new && rm -r dir && mkdir dir")
 	killInit(t, sb)
-	if _, err := l.Open(t.Context(), "box"); !errors.Is(err, launch.ErrNotRunning) {
+	if _, err := l.Open(t.Context(), "box"); !errors.Is(err, fault.ErrNotRunning) {
 		t.Errorf("open: %v", err)
 	}
 	for _, unprivileged := range []bool{false, true} {
@@ -65,7 +66,7 @@ func TestStoppedSandboxHasItsLayers(t *testing.T) {
 		}
 		user := recordOf(t, l, "box").Config.User.UID
 		text, uid := contentOf(t, trees[0], "new")
-		want := launch.Owner{UID: user, GID: user}
+		want := protocol.Owner{UID: user, GID: user}
 		if unprivileged {
 			want = trees[0].Owner
 		}
@@ -76,7 +77,7 @@ func TestStoppedSandboxHasItsLayers(t *testing.T) {
 			t.Errorf("unprivileged %v: marks %+v", unprivileged, marks)
 		}
 		stamp := time.Now().UnixNano()
-		if err := stopped.Applied(t.Context(), dir, launch.StampList(map[string]layer.Stamp{"new": {CTime: stamp}})); err != nil {
+		if err := stopped.Applied(t.Context(), dir, protocol.StampList(map[string]layer.Stamp{"new": {CTime: stamp}})); err != nil {
 			t.Error(err)
 		}
 		again, err := layersOf(t, stopped, unprivileged)
@@ -100,8 +101,8 @@ func TestStoppedSandboxInMemorySaysThatItsWritesAreLost(t *testing.T) {
 	sb := up(t, l, "box", spec.Config{Storage: spec.StorageMemory, Overlays: []string{dir}})
 	killInit(t, sb)
 	_, err := layersOf(t, sb, false)
-	for what, err := range map[string]error{"layers": err, "applied": sb.Applied(t.Context(), dir, launch.StampList(nil))} {
-		if !errors.Is(err, launch.ErrNotRunning) || !strings.Contains(err.Error(), "in memory and are lost") {
+	for what, err := range map[string]error{"layers": err, "applied": sb.Applied(t.Context(), dir, protocol.StampList(nil))} {
+		if !errors.Is(err, fault.ErrNotRunning) || !strings.Contains(err.Error(), "in memory and are lost") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -275,7 +276,7 @@ func TestUpKeepsWhatAForkBeganWith(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, removed := range []bool{false, true} {
-		sb, err := createFork(t, l, launch.Create{Name: "fork", From: "snap", Config: spec.Config{Storage: spec.StorageDisk}}, Sources{})
+		sb, err := createFork(t, l, protocol.Create{Name: "fork", From: "snap", Config: spec.Config{Storage: spec.StorageDisk}}, Sources{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -305,7 +306,7 @@ func TestUpRefusesWhereNoMoreCanBeKept(t *testing.T) {
 	l.maxSnapshots = 1
 	const uid = 4242
 	create := func() (*Sandbox, error) {
-		return l.Create(t.Context(), launch.Create{Name: "box", Reuse: true, Config: spec.Config{Storage: spec.StorageDisk}}, Sources{UID: uid, GIDs: []uint32{uid}})
+		return l.Create(t.Context(), protocol.Create{Name: "box", Reuse: true, Config: spec.Config{Storage: spec.StorageDisk}}, Sources{UID: uid, GIDs: []uint32{uid}})
 	}
 	for i := range 2 {
 		sb, err := create()
@@ -315,7 +316,7 @@ func TestUpRefusesWhereNoMoreCanBeKept(t *testing.T) {
 		sh(t, sb, fmt.Sprintf("echo %d > f", i))
 		killInit(t, sb)
 	}
-	if _, err := create(); !errors.Is(err, launch.ErrUnavailable) || !strings.Contains(err.Error(), "throw them away with down") {
+	if _, err := create(); !errors.Is(err, fault.ErrUnavailable) || !strings.Contains(err.Error(), "throw them away with down") {
 		t.Errorf("got %v", err)
 	}
 	if _, some := workIn(t, l, "box"); !some {
@@ -424,7 +425,7 @@ func TestPruneAndUpLeaveASandboxWithAnUnknownRecord(t *testing.T) {
 			if kept, err := l.Unapplied(); err != nil || len(kept) > 0 {
 				t.Errorf("kept %q, %v", kept, err)
 			}
-			_, err = l.Create(t.Context(), launch.Create{Name: "box", Reuse: true, Config: spec.Config{Storage: spec.StorageDisk}}, Sources{})
+			_, err = l.Create(t.Context(), protocol.Create{Name: "box", Reuse: true, Config: spec.Config{Storage: spec.StorageDisk}}, Sources{})
 			if err == nil || !strings.Contains(err.Error(), record.FileName) {
 				t.Errorf("up: %v", err)
 			}
@@ -464,7 +465,7 @@ func TestLayersDuringARemovalAreThereOrNot(t *testing.T) {
 			if err == nil {
 				continue
 			}
-			if !errors.Is(err, launch.ErrNotFound) {
+			if !errors.Is(err, fault.ErrNotFound) {
 				t.Errorf("round %d: %v", round, err)
 			}
 			break
@@ -490,7 +491,7 @@ func TestRemovalThatWasKilledEarlyIsSaidToHaveBegun(t *testing.T) {
 	if _, err := layersOf(t, sb, false); err == nil || !strings.Contains(err.Error(), "run down again") {
 		t.Errorf("layers of files that were given up: %v", err)
 	}
-	again, err := l.Create(t.Context(), launch.Create{Name: "box", Reuse: true, Config: spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}}}, Sources{})
+	again, err := l.Create(t.Context(), protocol.Create{Name: "box", Reuse: true, Config: spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}}}, Sources{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,17 +8,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/networks"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/store"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/networks"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // storageOf returns the place of a sandbox's writes. Without a requested place it is memory for a
 // tied sandbox, and the disk for a sandbox that outlives its maker.
-func storageOf(r launch.Create) spec.Storage {
+func storageOf(r protocol.Create) spec.Storage {
 	switch {
 	case r.Config.Storage != "":
 		return r.Config.Storage
@@ -61,7 +62,7 @@ func (m *making) openStore() (f *os.File, mapped bool, err error) {
 		}
 		c, refused := completed(m.asked, spec.StorageMemory)
 		if refused != nil {
-			return nil, false, fmt.Errorf("%w; and on disk: %w", launch.Refusal(refused), err)
+			return nil, false, fmt.Errorf("%w; and on disk: %w", fault.Refusal(refused), err)
 		}
 		m.request.Config, m.record.Config = c, c
 		m.record.Notes = append(m.record.Notes, fmt.Sprintf("its writes are kept in %s of memory, not on disk: %v", c.Limits.Disk, err))
@@ -90,9 +91,9 @@ func refusedImage(err error) error {
 	var limits *store.LimitsError
 	switch {
 	case errors.As(err, &limits):
-		return launch.Refusal(&spec.FieldError{Field: "limits.disk", Problem: err.Error()})
+		return fault.Refusal(&spec.FieldError{Field: "limits.disk", Problem: err.Error()})
 	case errors.Is(err, errors.ErrUnsupported):
-		return fmt.Errorf("storage on disk %w: %w", launch.ErrUnavailable, err)
+		return fmt.Errorf("storage on disk %w: %w", fault.ErrUnavailable, err)
 	}
 	return fmt.Errorf("store on disk: %w", err)
 }

@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -68,7 +68,7 @@ func joinLeaf(t *testing.T, leaf *cgroups.Leaf) process.ID {
 }
 
 // layersOf are the trees of a sandbox with their lists, as a client has them.
-func layersOf(t *testing.T, sb *Sandbox, unprivileged bool) (trees []launch.Tree, err error) {
+func layersOf(t *testing.T, sb *Sandbox, unprivileged bool) (trees []protocol.Tree, err error) {
 	t.Helper()
 	held, err := sb.Layers(t.Context(), unprivileged)
 	if err != nil {
@@ -79,13 +79,13 @@ func layersOf(t *testing.T, sb *Sandbox, unprivileged bool) (trees []launch.Tree
 		var list bytes.Buffer
 		if h.Stamped() {
 			err = errors.Join(err, h.WriteStamps(&list))
-			stamps, decoded := launch.DecodeStamps(list.Bytes())
+			stamps, decoded := protocol.DecodeStamps(list.Bytes())
 			tree.Stamps, err = stamps, errors.Join(err, decoded, h.stamps.Close())
 		}
 		for i := range h.plain {
 			list.Reset()
 			err = errors.Join(err, h.WriteMarks(t.Context(), i, &list))
-			marks, decoded := launch.DecodeMarks(list.Bytes())
+			marks, decoded := protocol.DecodeMarks(list.Bytes())
 			tree.Layers[i].Marks, err = marks, errors.Join(err, decoded, closeOther(h.plain[i], tree.Layers[i].Dir))
 		}
 		trees = append(trees, tree)

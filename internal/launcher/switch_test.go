@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -30,7 +30,7 @@ func TestRefusedSwitchKeepsUndoHistory(t *testing.T) {
 			r, _ := sh(t, sb, "cd /; rm /tmp/ready 2>/dev/null")
 			return r.OK()
 		})
-		if err := switchLayers(t.Context()); !errors.Is(err, launch.ErrBusy) {
+		if err := switchLayers(t.Context()); !errors.Is(err, fault.ErrBusy) {
 			t.Errorf("%s while a file is open: %v", name, err)
 		}
 		if err := p.Close(); err != nil {
@@ -48,7 +48,7 @@ func TestRefusedSwitchKeepsUndoHistory(t *testing.T) {
 		if err := switchLayers(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := sb.Undo(t.Context(), 1); !isA[*launch.ConfigError](err) {
+		if err := sb.Undo(t.Context(), 1); !isA[*fault.ConfigError](err) {
 			t.Errorf("undo after a %s: %v", name, err)
 		}
 	}

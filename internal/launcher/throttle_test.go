@@ -10,11 +10,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -34,7 +34,7 @@ func throttledBox(t *testing.T, l *Launcher) *Sandbox {
 	dir := t.TempDir()
 	needDisk(t, dir)
 	c := spec.Config{Workspace: dir, Limits: spec.Limits{IOWrite: 64 << 10}}
-	sb, err := l.Create(t.Context(), launch.Create{Tied: true, Config: c}, Sources{})
+	sb, err := l.Create(t.Context(), protocol.Create{Tied: true, Config: c}, Sources{})
 	if err != nil {
 		t.Fatal(err)
 	}

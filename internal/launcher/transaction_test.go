@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlay"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -166,7 +166,7 @@ func TestATransactionThatConflictsDoesNotJoin(t *testing.T) {
 	if now := show(t, sb, "/workspace", "/home/sandbox", overlaid); now != before {
 		t.Errorf("after it there is\n%s\nwhere there was\n%s", now, before)
 	}
-	if err := sb.Undo(t.Context(), 1); !isA[*launch.ConfigError](err) {
+	if err := sb.Undo(t.Context(), 1); !isA[*fault.ConfigError](err) {
 		t.Errorf("undo of what did not join: %v", err)
 	}
 }
@@ -237,7 +237,7 @@ func TestUndoGoesBackOneByOne(t *testing.T) {
 			t.Fatal(r, out)
 		}
 	}
-	if err := sb.Undo(t.Context(), 4); !isA[*launch.ConfigError](err) || !strings.Contains(err.Error(), "3") {
+	if err := sb.Undo(t.Context(), 4); !isA[*fault.ConfigError](err) || !strings.Contains(err.Error(), "3") {
 		t.Errorf("undo of more than there are: %v", err)
 	}
 	if err := sb.Undo(t.Context(), 1); err != nil {
@@ -397,7 +397,7 @@ func TestUndoKeepsWhatIsWrittenBetweenTransactions(t *testing.T) {
 			if (err == nil) != (c.conflict == "") || err != nil && !strings.Contains(err.Error(), "/workspace"+c.conflict) {
 				t.Errorf("undo: %v", err)
 			}
-			if left := n - c.undone; left > 0 && !isA[*launch.ConfigError](sb.Undo(t.Context(), left+1)) {
+			if left := n - c.undone; left > 0 && !isA[*fault.ConfigError](sb.Undo(t.Context(), left+1)) {
 				t.Errorf("there are more than %d transactions", left)
 			}
 			if _, out := sh(t, sb, "echo $(cat f g d/x)"); out.stdout != c.want+"\n" {
@@ -431,7 +431,7 @@ func TestATransactionNeedsTheDirectoriesOfItsBinds(t *testing.T) {
 				_, err = p.Wait(t.Context())
 				p.Close()
 			}
-			if !isA[*launch.ConfigError](err) || !strings.Contains(err.Error(), "/bound") {
+			if !isA[*fault.ConfigError](err) || !strings.Contains(err.Error(), "/bound") {
 				t.Errorf("transaction: %v", err)
 			}
 			if _, err := os.Lstat(dir + "-moved/f"); err == nil {

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/trash"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/trash"
 )
 
 // freeHost removes the files of fillHost.

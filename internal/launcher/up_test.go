@@ -12,19 +12,20 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/idrange"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // upAgain asks for a sandbox by name as "up" does.
 func upAgain(t *testing.T, l *Launcher, name string) *Sandbox {
 	t.Helper()
-	sb, err := l.Create(t.Context(), launch.Create{Name: name, Reuse: true}, Sources{})
+	sb, err := l.Create(t.Context(), protocol.Create{Name: name, Reuse: true}, Sources{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func TestUpAtOnceMakesOneSandbox(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			sb, err := other.Create(t.Context(), launch.Create{Name: "box", Reuse: true}, Sources{})
+			sb, err := other.Create(t.Context(), protocol.Create{Name: "box", Reuse: true}, Sources{})
 			if err != nil {
 				t.Error(err)
 				return
@@ -207,11 +208,11 @@ func TestUpReplacesASandboxWhoseRemovalHasBegun(t *testing.T) {
 func TestATakenNameIsRefused(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "box", spec.Config{})
-	if _, err := l.Create(t.Context(), launch.Create{Name: "box"}, Sources{}); !errors.Is(err, launch.ErrExists) {
+	if _, err := l.Create(t.Context(), protocol.Create{Name: "box"}, Sources{}); !errors.Is(err, fault.ErrExists) {
 		t.Errorf("up: %v", err)
 	}
 	killInit(t, sb)
-	if _, err := l.Create(t.Context(), launch.Create{Name: "box"}, Sources{}); !errors.Is(err, launch.ErrExists) {
+	if _, err := l.Create(t.Context(), protocol.Create{Name: "box"}, Sources{}); !errors.Is(err, fault.ErrExists) {
 		t.Errorf("dead: %v", err)
 	}
 	// A container of the OCI commands.
@@ -219,19 +220,19 @@ func TestATakenNameIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, reuse := range []bool{false, true} {
-		if _, err := l.Create(t.Context(), launch.Create{Name: "theirs", Reuse: reuse}, Sources{}); !errors.Is(err, launch.ErrExists) {
+		if _, err := l.Create(t.Context(), protocol.Create{Name: "theirs", Reuse: reuse}, Sources{}); !errors.Is(err, fault.ErrExists) {
 			t.Errorf("a container, reuse %v: %v", reuse, err)
 		}
 	}
-	if err := l.Remove(t.Context(), "theirs"); !errors.Is(err, launch.ErrNotFound) {
+	if err := l.Remove(t.Context(), "theirs"); !errors.Is(err, fault.ErrNotFound) {
 		t.Errorf("remove a container: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(l.State, "theirs")); err != nil {
 		t.Error(err)
 	}
 	for _, name := range []string{"..", ".", "a/b", "@x", "a b", "ü", string(make([]byte, 200))} {
-		var config *launch.ConfigError
-		if _, err := l.Create(t.Context(), launch.Create{Name: name}, Sources{}); !errors.As(err, &config) {
+		var config *fault.ConfigError
+		if _, err := l.Create(t.Context(), protocol.Create{Name: name}, Sources{}); !errors.As(err, &config) {
 			t.Errorf("name %q: %v", name, err)
 		}
 	}

@@ -9,10 +9,10 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/throttle"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/throttle"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -21,7 +21,7 @@ import (
 // for later commands. The number of processes of the whole sandbox holds at once. After an error the
 // old limits hold.
 //
-// Errors: *[launch.ConfigError], [launch.ErrUnavailable] for a limit that this host does not
+// Errors: *[fault.ConfigError], [fault.ErrUnavailable] for a limit that this host does not
 // enforce, and the errors of Pause.
 func (s *Sandbox) Update(ctx context.Context, l spec.Limits) error {
 	return s.change(ctx, func(c *container.Container) error {
@@ -88,7 +88,7 @@ func (s *Sandbox) limitSockets(r record.Record) error {
 	most := r.Config.Limits.Memory
 	err := s.session.Group.LimitSockets(int64(most))
 	if errors.Is(err, unix.EBUSY) {
-		return launch.Refusal(fmt.Errorf("the sandbox has more than %s in the buffers of its sockets; close some sockets first", most))
+		return fault.Refusal(fmt.Errorf("the sandbox has more than %s in the buffers of its sockets; close some sockets first", most))
 	}
 	return err
 }
@@ -99,21 +99,21 @@ func limited(r record.Record, l spec.Limits, data string) (record.Record, error)
 		switch {
 		case !f.Given(l):
 		case f.Fixed:
-			return r, launch.Refusal(fmt.Errorf("limits.%s cannot be changed after the creation of a sandbox; make another sandbox", f.Name))
+			return r, fault.Refusal(fmt.Errorf("limits.%s cannot be changed after the creation of a sandbox; make another sandbox", f.Name))
 		case f.Absent(l):
-			return r, launch.Refusal(fmt.Errorf("limits.%s: the limit cannot be lifted while the sandbox is up; give a high number", f.Name))
+			return r, fault.Refusal(fmt.Errorf("limits.%s: the limit cannot be lifted while the sandbox is up; give a high number", f.Name))
 		case !f.EnforcedIn(r.Limits):
-			return r, fmt.Errorf("limit %s %w on this host", f.Name, launch.ErrUnavailable)
+			return r, fmt.Errorf("limit %s %w on this host", f.Name, fault.ErrUnavailable)
 		}
 		f.Take(&r.Config.Limits, l)
 	}
 	var err error
 	if r.Config, err = r.Config.Complete(); err != nil {
-		return r, launch.Refusal(err)
+		return r, fault.Refusal(err)
 	}
 	if l.NoFile != 0 { // an old limit stays, even if only another launcher could set it
 		if err := checkOpenFiles(r.Config); err != nil {
-			return r, launch.Refusal(err)
+			return r, fault.Refusal(err)
 		}
 	}
 	if r.Disks == nil {
@@ -125,7 +125,7 @@ func limited(r record.Record, l spec.Limits, data string) (record.Record, error)
 // updateError explains the kernel's refusals.
 func updateError(l spec.Limits, err error) error {
 	if errors.Is(err, unix.EBUSY) {
-		return launch.Refusal(fmt.Errorf("the sandbox uses more than %s of memory; end some of its processes first: %w", l.Memory, err))
+		return fault.Refusal(fmt.Errorf("the sandbox uses more than %s of memory; end some of its processes first: %w", l.Memory, err))
 	}
 	return err
 }

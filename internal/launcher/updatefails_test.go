@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -70,7 +70,7 @@ func TestChangesWithFewDescriptorsDoNotTakeASandboxForEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, err := range errs {
-			if errors.Is(err, launch.ErrNotRunning) || errors.Is(err, container.ErrNotRunning) || errors.Is(err, launch.ErrNotFound) {
+			if errors.Is(err, fault.ErrNotRunning) || errors.Is(err, container.ErrNotRunning) || errors.Is(err, fault.ErrNotFound) {
 				t.Errorf("%d free descriptors: %v", free, err)
 			}
 		}

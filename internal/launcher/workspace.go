@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/throttle"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/throttle"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -22,7 +22,7 @@ import (
 // replaces the private workspace or an earlier directory. A process with an open file or its
 // working directory in the private workspace keeps this file or directory.
 //
-// Errors: *[launch.ConfigError], errors of rootfs about the directory, [launch.ErrBusy] if a
+// Errors: *[fault.ConfigError], errors of rootfs about the directory, [fault.ErrBusy] if a
 // process uses the earlier directory, or if the sandbox gets its first directory while a process
 // can set the set-group-ID bit, and the errors of Pause.
 func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) error {

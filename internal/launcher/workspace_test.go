@@ -11,11 +11,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -92,7 +93,7 @@ func TestAWorkspaceInUseIsNotReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, _ := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
-	if err := sb.SetWorkspace(t.Context(), second, Sources{}); !errors.Is(err, launch.ErrBusy) {
+	if err := sb.SetWorkspace(t.Context(), second, Sources{}); !errors.Is(err, fault.ErrBusy) {
 		t.Errorf("with a command in it: %v", err)
 	}
 	if _, out := sh(t, sb, "cat given"); out.stdout != "first" {
@@ -111,7 +112,7 @@ func TestWhatIsNoWorkspaceIsRefusedToALiveSandbox(t *testing.T) {
 	sb := up(t, l, "late", spec.Config{})
 	dir := t.TempDir()
 	bound := up(t, l, "bound", spec.Config{Binds: []spec.Bind{{Source: dir, Target: "/workspace/x"}}})
-	if err := bound.SetWorkspace(t.Context(), dir, Sources{}); !isA[*launch.ConfigError](err) || !strings.Contains(err.Error(), "/workspace/x") {
+	if err := bound.SetWorkspace(t.Context(), dir, Sources{}); !isA[*fault.ConfigError](err) || !strings.Contains(err.Error(), "/workspace/x") {
 		t.Errorf("over a bind: %v", err)
 	}
 	foreign := ownedDir(t, 4321, "")
@@ -154,7 +155,7 @@ func TestMountsAreEnteredOfThatProcessOnly(t *testing.T) {
 	} {
 		other := init
 		change(&other)
-		if thread, err := mountns.Enter(other); !errors.Is(err, launch.ErrNotRunning) {
+		if thread, err := mountns.Enter(other); !errors.Is(err, fault.ErrNotRunning) {
 			t.Errorf("%s: %v", name, err)
 			if err == nil {
 				thread.Stop()
@@ -191,7 +192,7 @@ func BenchmarkSetWorkspace(b *testing.B) {
 	dir := ownedDir(b, 4321, "")
 	for b.Loop() {
 		b.StopTimer()
-		sb, err := l.Create(b.Context(), launch.Create{}, Sources{})
+		sb, err := l.Create(b.Context(), protocol.Create{}, Sources{})
 		if err != nil {
 			b.Fatal(err)
 		}

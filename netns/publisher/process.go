@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/worker"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process/worker"
 )
 
 // kind is the kind of the worker.

@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/worker"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process/worker"
 )
 
 // kind is the kind of the worker.

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/nameserver"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/nameserver"
 )
 
 const (

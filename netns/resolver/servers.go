@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/nameserver"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/nameserver"
 )
 
 // hostServers reads the name servers of a resolv.conf(5). It reads the file again when the file

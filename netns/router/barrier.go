@@ -10,7 +10,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 )
 
 // A Barrier is a chain of another program's firewall on the host. The chain refuses the packets of

@@ -9,7 +9,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/nameserver"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/nameserver"
 )
 
 // The queries of a sandbox: packets over UDP, and connections over TCP. All sandboxes share the socket of the

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/nameserver"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/nameserver"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )

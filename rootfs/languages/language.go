@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/glob"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/glob"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 

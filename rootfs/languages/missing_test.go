@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 func TestBringing(t *testing.T) {

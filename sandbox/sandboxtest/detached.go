@@ -8,7 +8,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/files"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/overlaid"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlaid"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/files"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 

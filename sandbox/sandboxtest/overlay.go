@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -41,13 +41,13 @@ func newOverlay(dir string, number int) (*overlay, error) {
 }
 
 // Layers has the changes of the overlays, as package sandbox asks for them.
-func (i *instance) Layers(context.Context) ([]launch.Tree, error) {
+func (i *instance) Layers(context.Context) ([]protocol.Tree, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.ctx.Err() != nil {
 		return nil, sandbox.ErrNotFound
 	}
-	var all []launch.Tree
+	var all []protocol.Tree
 	for _, o := range i.layers {
 		t, err := i.layer(o)
 		if err != nil {
@@ -63,36 +63,36 @@ func (i *instance) Layers(context.Context) ([]launch.Tree, error) {
 
 // layer brings the layer of an overlay up to date. A file that has not changed since the
 // last time stays the same file: stamps depend on this.
-func (i *instance) layer(o *overlay) (launch.Tree, error) {
+func (i *instance) layer(o *overlay) (protocol.Tree, error) {
 	dir := i.dir + "/layer/" + strconv.Itoa(o.number)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return launch.Tree{}, err
+		return protocol.Tree{}, err
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return launch.Tree{}, err
+		return protocol.Tree{}, err
 	}
 	defer root.Close()
 	now, err := readDir(i.top() + o.path)
 	if err != nil {
-		return launch.Tree{}, err
+		return protocol.Tree{}, err
 	}
 	host := i.host.below(o.rel)
 	want, marks := layerOf(host, now)
 	if err := o.update(root, want); err != nil {
-		return launch.Tree{}, err
+		return protocol.Tree{}, err
 	}
 	top, err := os.Open(dir)
 	if err != nil {
-		return launch.Tree{}, err
+		return protocol.Tree{}, err
 	}
-	user := launch.Owner{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
-	return launch.Tree{
-		TreeHead: launch.TreeHead{
+	user := protocol.Owner{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
+	return protocol.Tree{
+		TreeHead: protocol.TreeHead{
 			Path: o.path, Device: o.stat.Dev, Inode: o.stat.Ino, Since: o.since,
-			Owner: launch.Owner{UID: o.stat.Uid, GID: o.stat.Gid}, User: user, Base: noBase,
+			Owner: protocol.Owner{UID: o.stat.Uid, GID: o.stat.Gid}, User: user, Base: noBase,
 		},
-		Layers: []launch.TreeLayer{{Dir: top, Marks: marks}}, Stamps: maps.Clone(o.stamps),
+		Layers: []protocol.TreeLayer{{Dir: top, Marks: marks}}, Stamps: maps.Clone(o.stamps),
 	}, nil
 }
 
@@ -169,7 +169,7 @@ func (i *instance) Verify(context.Context, bool) error {
 }
 
 // Untie does nothing: the fake copies a renamed directory.
-func (i *instance) Untie(context.Context, launch.Untie) error { return nil }
+func (i *instance) Untie(context.Context, protocol.Untie) error { return nil }
 
 // Discard implements [sandbox.Snapshotter].
 func (i *instance) Discard(context.Context) error {

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/overlaid"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlaid"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 

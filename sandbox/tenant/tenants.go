@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/store"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )

@@ -12,21 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // refused is the error for a request that the rules do not allow.
 func refused(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", launch.ErrRefused, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: %s", fault.ErrRefused, fmt.Sprintf(format, args...))
 }
 
 // allow holds a request to the rule, and replaces default limits by the most that the rule
 // allows. files came with the request, by path.
-func (r *Rule) allow(c *launch.Create, files map[string]*os.File) error {
+func (r *Rule) allow(c *protocol.Create, files map[string]*os.File) error {
 	if err := c.Config.CheckNetworkLimits(); err != nil {
-		return launch.Refusal(err)
+		return fault.Refusal(err)
 	}
 	if r.all {
 		return nil
@@ -79,7 +80,7 @@ func (r *Rule) allow(c *launch.Create, files map[string]*os.File) error {
 }
 
 // allowGrant checks a network against the rule. A nil grant changes no network. The network none
-// needs no rule. named are as in a [launch.NetworkRequest].
+// needs no rule. named are as in a [protocol.NetworkRequest].
 func (r *Rule) allowGrant(g *spec.NetworkGrant) (named []string, err error) {
 	if r.all || g == nil {
 		return nil, nil
@@ -113,7 +114,7 @@ func (r *Rule) allowGrant(g *spec.NetworkGrant) (named []string, err error) {
 func (r *Rule) allowAddress(text string) (isNamed bool, err error) {
 	asked, err := spec.ParseAddressRule(text)
 	if err != nil {
-		return false, &launch.ConfigError{Reason: "allow: " + err.Error()}
+		return false, &fault.ConfigError{Reason: "allow: " + err.Error()}
 	}
 	isAllowed := false
 	for _, allowed := range r.networkAllow {
@@ -146,7 +147,7 @@ func (r *Rule) allowNames(g *spec.NetworkGrant) error {
 	}
 	asked, err := rules.ParseAll(g.Allow)
 	if err != nil {
-		return &launch.ConfigError{Reason: "allow" + err.Error()}
+		return &fault.ConfigError{Reason: "allow" + err.Error()}
 	}
 	for _, one := range asked {
 		if isFree && !one.IsAddress() || slices.ContainsFunc(allowed, func(a rules.Rule) bool { return a.Covers(one) }) {
@@ -176,7 +177,7 @@ func allowSize(c spec.Config) error {
 	if len(kept) > maxConfig {
 		return refused("a configuration of %d bytes; at most %d are allowed", len(kept), maxConfig)
 	}
-	if err := launch.CheckValues(kept, maxConfigValues); err != nil {
+	if err := protocol.CheckValues(kept, maxConfigValues); err != nil {
 		return refused("a configuration with %v", err)
 	}
 	return nil

@@ -12,8 +12,9 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -31,8 +32,8 @@ func (f *fakeCore) changeHands(id string, to uint32) {
 // A name is the host's: between the look whose sandbox it is and the use of it,
 // the sandbox may become another's.
 func TestASandboxThatChangesHandsIsNotReached(t *testing.T) {
-	for name, reach := range map[string]func(c *launch.Client) error{
-		"start": func(c *launch.Client) error {
+	for name, reach := range map[string]func(c *protocol.Client) error{
+		"start": func(c *protocol.Client) error {
 			p, err := c.Start(t.Context(), "x", spec.Command{Args: []string{"true"}}, [3]*os.File{})
 			if err != nil {
 				return err
@@ -40,9 +41,9 @@ func TestASandboxThatChangesHandsIsNotReached(t *testing.T) {
 			defer p.Close()
 			return second(p.Wait(t.Context()))
 		},
-		"stats":  func(c *launch.Client) error { return second(c.Stats(t.Context(), "x")) },
-		"pause":  func(c *launch.Client) error { return c.Pause(t.Context(), "x") },
-		"update": func(c *launch.Client) error { return c.Update(t.Context(), "x", spec.Limits{Pids: 20}) },
+		"stats":  func(c *protocol.Client) error { return second(c.Stats(t.Context(), "x")) },
+		"pause":  func(c *protocol.Client) error { return c.Pause(t.Context(), "x") },
+		"update": func(c *protocol.Client) error { return c.Update(t.Context(), "x", spec.Limits{Pids: 20}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, Rule{User: "1001"}, Rule{User: "1002"})
@@ -51,7 +52,7 @@ func TestASandboxThatChangesHandsIsNotReached(t *testing.T) {
 			w.handles.drop("x") // as after some idle seconds
 			var once sync.Once
 			w.core.before(&w.core.opening, func() { once.Do(func() { w.core.changeHands("x", 1002) }) })
-			if err := reach(attacker); !errors.Is(err, launch.ErrNotFound) {
+			if err := reach(attacker); !errors.Is(err, fault.ErrNotFound) {
 				t.Errorf("got %v", err)
 			}
 			theirs := w.core.box("x")
@@ -73,7 +74,7 @@ func TestASandboxThatChangesHandsIsNotDescribed(t *testing.T) {
 			w.core.changeHands("x", 1002)
 		}
 	})
-	if i, err := attacker.Info(t.Context(), "x"); !errors.Is(err, launch.ErrNotFound) || looks.Load() < 2 {
+	if i, err := attacker.Info(t.Context(), "x"); !errors.Is(err, fault.ErrNotFound) || looks.Load() < 2 {
 		t.Errorf("%d looks: %+v, %v", looks.Load(), i, err)
 	}
 }
@@ -105,14 +106,14 @@ func TestASandboxThatIsReplacedCounts(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		_, err := c.Create(t.Context(), launch.Create{Name: "c"})
+		_, err := c.Create(t.Context(), protocol.Create{Name: "c"})
 		return err
 	})
-	if i, err := c.Create(t.Context(), launch.Create{Name: "a", Reuse: true}); err != nil || i.Reused {
+	if i, err := c.Create(t.Context(), protocol.Create{Name: "a", Reuse: true}); err != nil || i.Reused {
 		t.Fatalf("%+v, %v", i, err)
 	}
 	for _, name := range []string{"d", ""} {
-		if _, err := c.Create(t.Context(), launch.Create{Name: name}); !errors.Is(err, launch.ErrRefused) {
+		if _, err := c.Create(t.Context(), protocol.Create{Name: name}); !errors.Is(err, fault.ErrRefused) {
 			t.Errorf("one more than allowed: %v", err)
 		}
 	}
@@ -132,7 +133,7 @@ func TestCreatesOfOneNameHaveOnePlace(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", "b"} {
-		if err := take(name); !errors.Is(err, launch.ErrRefused) {
+		if err := take(name); !errors.Is(err, fault.ErrRefused) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
@@ -159,7 +160,7 @@ func TestAllUsersHaveABoundOfDescriptors(t *testing.T) {
 	if taken != maxDescriptors || taken > 9000 {
 		t.Errorf("all users have %d descriptors", taken)
 	}
-	if err := peers[11].takeDescriptors(1); !errors.Is(err, launch.ErrRefused) || !strings.Contains(err.Error(), "of all users") {
+	if err := peers[11].takeDescriptors(1); !errors.Is(err, fault.ErrRefused) || !strings.Contains(err.Error(), "of all users") {
 		t.Errorf("one more: %v", err)
 	}
 	if err := newPeer(everything(0), s.descriptors).takeDescriptors(1); err != nil {
@@ -179,7 +180,7 @@ func TestSandboxesMadeMeanwhileHavePlaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	core.before(&core.listing, func() { p.made("a", "a", nil) })
-	if err := p.takeSandbox(t.Context(), core, "b"); !errors.Is(err, launch.ErrRefused) {
+	if err := p.takeSandbox(t.Context(), core, "b"); !errors.Is(err, fault.ErrRefused) {
 		t.Errorf("one more than the rule allows: %v", err)
 	}
 	p.removed("a")
@@ -217,7 +218,7 @@ func TestPipesOfOthersAreNoStdio(t *testing.T) {
 		t.Errorf("one's own: %v", err)
 	}
 	for _, owner := range []int{0, 1002} {
-		if err := run(owner); !errors.Is(err, launch.ErrRefused) {
+		if err := run(owner); !errors.Is(err, fault.ErrRefused) {
 			t.Errorf("user %d's: %v", owner, err)
 		}
 	}

@@ -13,16 +13,18 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/channel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // A call is one request of a client, on a socket of its own.
 type call struct {
 	*trunk
-	channel *launch.Channel
-	request launch.Request
+	channel *channel.Conn
+	request protocol.Request
 	// files came with the request. held is how many descriptors the call counts for its peer.
 	files []*os.File
 	held  int
@@ -38,8 +40,8 @@ type call struct {
 	// keep their order.
 	mu sync.Mutex
 	// control carries out the client's later frames. As long as it is nil, they wait in pending.
-	pending []launch.Control
-	control func(launch.Control)
+	pending []protocol.Control
+	control func(protocol.Control)
 }
 
 // enter counts the call against the bounds of its peer.
@@ -68,7 +70,7 @@ func (c *call) leavePeer() {
 // and delays only this client's connection.
 func (c *call) refuse(err error) {
 	defer c.channel.Close()
-	body, err := json.Marshal(&launch.Answer{Error: launch.NewFault(err)})
+	body, err := json.Marshal(&protocol.Answer{Error: fault.ToWire(err)})
 	if err != nil {
 		return
 	}
@@ -107,7 +109,7 @@ func (c *call) serve() {
 	// The end of the trunk ends each wait for the client.
 	defer context.AfterFunc(ctx, c.hangUp)()
 	if err := c.read(); err != nil {
-		c.answer(&launch.Answer{Error: launch.NewFault(err)})
+		c.answer(&protocol.Answer{Error: fault.ToWire(err)})
 		return
 	}
 	defer func() { descriptor.Close(c.files...) }()
@@ -147,18 +149,18 @@ func (c *call) read() error {
 	c.channel.Count(c.hold)
 	defer c.channel.Count(nil)
 	body, files, err := c.channel.Receive(context.Background(), smallRequest)
-	var frame *launch.FrameError
-	if errors.As(err, &frame) && frame.TooLong > 0 && frame.TooLong <= launch.MaxRequest {
+	var frame *channel.FrameError
+	if errors.As(err, &frame) && frame.TooLong > 0 && frame.TooLong <= protocol.MaxRequest {
 		late.Stop()
 		if err := c.peer.long.Acquire(c.ctx, 1); err != nil {
 			return err
 		}
 		c.long = true
 		late.Reset(requestTime)
-		body, files, err = c.channel.Receive(context.Background(), launch.MaxRequest)
+		body, files, err = c.channel.Receive(context.Background(), protocol.MaxRequest)
 	}
 	if errors.As(err, &frame) && frame.TooLong > 0 {
-		return &launch.ConfigError{Reason: fmt.Sprintf("a request of %d bytes is more than a launcher takes: %d", frame.TooLong, launch.MaxRequest)}
+		return &fault.ConfigError{Reason: fmt.Sprintf("a request of %d bytes is more than a launcher takes: %d", frame.TooLong, protocol.MaxRequest)}
 	}
 	if err != nil {
 		return err
@@ -181,12 +183,12 @@ func (c *call) hold(n int) error {
 	return nil
 }
 
-func decode(body []byte, r *launch.Request) error {
-	if err := launch.CheckValues(body, launch.MaxValues); err != nil {
+func decode(body []byte, r *protocol.Request) error {
+	if err := protocol.CheckValues(body, protocol.MaxValues); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(body, r); err != nil {
-		return &launch.ConfigError{Reason: "request: " + err.Error()}
+		return &fault.ConfigError{Reason: "request: " + err.Error()}
 	}
 	return nil
 }
@@ -208,7 +210,7 @@ func (c *call) listen() {
 		if err != nil {
 			return
 		}
-		var control launch.Control
+		var control protocol.Control
 		if err := json.Unmarshal(body, &control); err != nil {
 			return
 		}
@@ -219,7 +221,7 @@ func (c *call) listen() {
 }
 
 // handle carries out a control, or keeps it for later. It returns false if too many controls wait.
-func (c *call) handle(control launch.Control) bool {
+func (c *call) handle(control protocol.Control) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.recover()
@@ -232,7 +234,7 @@ func (c *call) handle(control launch.Control) bool {
 }
 
 // takeControls carries out the waiting controls with f, and later controls, too.
-func (c *call) takeControls(f func(launch.Control)) {
+func (c *call) takeControls(f func(protocol.Control)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, control := range c.pending {
@@ -249,7 +251,7 @@ func (c *call) recover() {
 	}
 	c.server.log.Error("a call has panicked", "op", c.request.Op, "id", c.request.ID,
 		"uid", c.peer.uid, "panic", p, "stack", string(debug.Stack()))
-	c.answer(&launch.Answer{Error: launch.NewFault(
+	c.answer(&protocol.Answer{Error: fault.ToWire(
 		fmt.Errorf("%s: the launcher has a defect: %v; see the launcher's log", c.request.Op, p))})
 }
 
@@ -261,7 +263,7 @@ func (c *call) carryOut(ctx context.Context) {
 		err = errEnding
 	}
 	if err != nil {
-		a = &launch.Answer{Error: launch.NewFault(err)}
+		a = &protocol.Answer{Error: fault.ToWire(err)}
 	}
 	if a != nil {
 		c.answer(a)
@@ -269,24 +271,24 @@ func (c *call) carryOut(ctx context.Context) {
 }
 
 // dispatch carries out the request. It returns nil, nil if it has sent all answers itself.
-func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
+func (c *call) dispatch(ctx context.Context) (*protocol.Answer, error) {
 	r := &c.request
 	switch r.Op {
-	case launch.OpCreate:
+	case protocol.OpCreate:
 		return nil, c.create(ctx)
-	case launch.OpList:
-		return nil, c.answerFrom(ctx, func() (*launch.Answer, error) { return c.list(ctx) })
-	case launch.OpSnapshots:
+	case protocol.OpList:
+		return nil, c.answerFrom(ctx, func() (*protocol.Answer, error) { return c.list(ctx) })
+	case protocol.OpSnapshots:
 		names, err := c.server.core.Snapshots(ctx, c.peer.uid)
-		return &launch.Answer{Snapshots: names}, err
-	case launch.OpBeginning:
+		return &protocol.Answer{Snapshots: names}, err
+	case protocol.OpBeginning:
 		b, err := c.server.core.Beginning(ctx, r.Snapshot, c.peer.uid)
-		return &launch.Answer{Beginning: &b}, err
-	case launch.OpRemoveSnapshot:
-		return &launch.Answer{}, c.server.core.RemoveSnapshot(ctx, r.Snapshot, c.peer.uid)
-	case launch.OpEvents:
+		return &protocol.Answer{Beginning: &b}, err
+	case protocol.OpRemoveSnapshot:
+		return &protocol.Answer{}, c.server.core.RemoveSnapshot(ctx, r.Snapshot, c.peer.uid)
+	case protocol.OpEvents:
 		return nil, c.follow(ctx)
-	case launch.OpPool:
+	case protocol.OpPool:
 		return c.pool()
 	}
 	if f, ok := imageOperations[r.Op]; ok {
@@ -294,73 +296,73 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 	}
 	if err := c.see(ctx, r.ID); err != nil {
 		// A user must not learn of other users' sandboxes, also not by a removal.
-		if r.Op == launch.OpRemove && errors.Is(err, launch.ErrNotFound) {
-			return &launch.Answer{}, c.forgetLevel()
+		if r.Op == protocol.OpRemove && errors.Is(err, fault.ErrNotFound) {
+			return &protocol.Answer{}, c.forgetLevel()
 		}
 		return nil, err
 	}
 	switch r.Op {
-	case launch.OpRemove:
-		return &launch.Answer{}, c.remove(ctx, r.ID, r.Created)
-	case launch.OpInfo:
-		return nil, c.answerFrom(ctx, func() (*launch.Answer, error) {
+	case protocol.OpRemove:
+		return &protocol.Answer{}, c.remove(ctx, r.ID, r.Created)
+	case protocol.OpInfo:
+		return nil, c.answerFrom(ctx, func() (*protocol.Answer, error) {
 			i, err := c.server.core.Info(ctx, r.ID)
 			if err == nil && !c.peer.sees(i) { // the sandbox has got another owner since see
-				err = &launch.SandboxError{ID: r.ID, Err: launch.ErrNotFound}
+				err = &fault.SandboxError{ID: r.ID, Err: fault.ErrNotFound}
 			}
-			return &launch.Answer{Info: &i}, err
+			return &protocol.Answer{Info: &i}, err
 		})
-	case launch.OpExecs:
-		return nil, c.answerFrom(ctx, func() (*launch.Answer, error) { return c.ask(ctx) })
-	case launch.OpStart:
+	case protocol.OpExecs:
+		return nil, c.answerFrom(ctx, func() (*protocol.Answer, error) { return c.ask(ctx) })
+	case protocol.OpStart:
 		return nil, c.start(ctx)
-	case launch.OpAttach:
+	case protocol.OpAttach:
 		return nil, c.attach(ctx)
-	case launch.OpLayers:
+	case protocol.OpLayers:
 		return c.layers(ctx)
-	case launch.OpApplied:
-		return &launch.Answer{}, c.applied(ctx)
-	case launch.OpDial:
+	case protocol.OpApplied:
+		return &protocol.Answer{}, c.applied(ctx)
+	case protocol.OpDial:
 		return nil, c.hand(ctx, func(box Sandbox) (*os.File, error) { return box.Dial(ctx, r.Target) })
-	case launch.OpNetworkDecide:
+	case protocol.OpNetworkDecide:
 		return nil, c.hand(ctx, func(box Sandbox) (*os.File, error) { return box.NetworkDecider(ctx) })
-	case launch.OpNetworkLog:
+	case protocol.OpNetworkLog:
 		return c.networkLog(ctx)
-	case launch.OpUntie:
-		return &launch.Answer{}, c.withFiles(ctx, func(box Sandbox) error { return box.Untie(ctx, untieOf(r)) })
-	case launch.OpVerify:
-		return &launch.Answer{}, c.withFiles(ctx, func(box Sandbox) error { return box.Verify(ctx, r.Sync) })
+	case protocol.OpUntie:
+		return &protocol.Answer{}, c.withFiles(ctx, func(box Sandbox) error { return box.Untie(ctx, untieOf(r)) })
+	case protocol.OpVerify:
+		return &protocol.Answer{}, c.withFiles(ctx, func(box Sandbox) error { return box.Verify(ctx, r.Sync) })
 	}
 	return c.ask(ctx)
 }
 
 // ask carries out a request that needs a handle of the sandbox for a moment.
-func (c *call) ask(ctx context.Context) (a *launch.Answer, err error) {
+func (c *call) ask(ctx context.Context) (a *protocol.Answer, err error) {
 	r := &c.request
-	a = &launch.Answer{}
+	a = &protocol.Answer{}
 	err = c.server.handles.with(ctx, r.ID, c.own(func(box Sandbox) error {
 		switch r.Op {
-		case launch.OpExecs:
+		case protocol.OpExecs:
 			a.Execs, err = box.Execs(ctx)
-		case launch.OpStats:
+		case protocol.OpStats:
 			var stats spec.Stats
 			stats, err = box.Stats(ctx)
 			a.Stats = &stats
-		case launch.OpPause:
+		case protocol.OpPause:
 			err = box.Pause(ctx)
-		case launch.OpResume:
+		case protocol.OpResume:
 			err = box.Resume(ctx)
-		case launch.OpUpdate:
+		case protocol.OpUpdate:
 			if r.Limits == nil {
-				return &launch.ConfigError{Reason: "update without limits"}
+				return &fault.ConfigError{Reason: "update without limits"}
 			}
 			if err := c.peer.allowLimits(r.Limits, false); err != nil {
 				return err
 			}
 			err = box.Update(ctx, *r.Limits)
-		case launch.OpNetwork:
+		case protocol.OpNetwork:
 			if r.Network == nil {
-				return &launch.ConfigError{Reason: "network without a request"}
+				return &fault.ConfigError{Reason: "network without a request"}
 			}
 			if r.Network.Named, err = c.peer.allowGrant(r.Network.Grant); err != nil {
 				return err
@@ -371,16 +373,16 @@ func (c *call) ask(ctx context.Context) (a *launch.Answer, err error) {
 			var change spec.NetworkChange
 			change, err = box.ChangeNetwork(ctx, *r.Network)
 			a.Network = &change
-		case launch.OpUndo:
+		case protocol.OpUndo:
 			err = box.Undo(ctx, r.Count)
-		case launch.OpDiscard:
+		case protocol.OpDiscard:
 			err = box.Discard(ctx)
-		case launch.OpSnapshot:
+		case protocol.OpSnapshot:
 			err = box.Snapshot(ctx, r.Snapshot)
-		case launch.OpWorkspace:
+		case protocol.OpWorkspace:
 			err = c.setWorkspace(ctx, box)
 		default:
-			return &launch.ConfigError{Reason: fmt.Sprintf("operation %.64q: this launcher does not know it", r.Op)}
+			return &fault.ConfigError{Reason: fmt.Sprintf("operation %.64q: this launcher does not know it", r.Op)}
 		}
 		return err
 	}))
@@ -398,12 +400,12 @@ func (c *call) hand(ctx context.Context, open func(Sandbox) (*os.File, error)) e
 		return err
 	}
 	defer f.Close()
-	return c.deliver(ctx, &launch.Answer{}, f)
+	return c.deliver(ctx, &protocol.Answer{}, f)
 }
 
 // networkLog sends the events of the proxied network. With Follow it goes on until the client disconnects or the
 // sandbox is removed.
-func (c *call) networkLog(ctx context.Context) (*launch.Answer, error) {
+func (c *call) networkLog(ctx context.Context) (*protocol.Answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.server.draining, cancel)()
@@ -417,19 +419,19 @@ func (c *call) networkLog(ctx context.Context) (*launch.Answer, error) {
 	}
 	for event, err := range events {
 		if err == nil {
-			err = c.deliver(ctx, &launch.Answer{NetworkEvent: &event})
+			err = c.deliver(ctx, &protocol.Answer{NetworkEvent: &event})
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	return &launch.Answer{}, nil
+	return &protocol.Answer{}, nil
 }
 
 // see refuses a sandbox of another user, as if it did not exist.
 func (c *call) see(ctx context.Context, id string) error {
 	if !isID(id) {
-		return &launch.SandboxError{ID: fmt.Sprintf("%.64q", id), Err: launch.ErrNotFound}
+		return &fault.SandboxError{ID: fmt.Sprintf("%.64q", id), Err: fault.ErrNotFound}
 	}
 	if c.peer.all {
 		return nil
@@ -439,7 +441,7 @@ func (c *call) see(ctx context.Context, id string) error {
 		return err
 	}
 	if !c.peer.sees(i) {
-		return &launch.SandboxError{ID: id, Err: launch.ErrNotFound}
+		return &fault.SandboxError{ID: id, Err: fault.ErrNotFound}
 	}
 	return nil
 }
@@ -458,7 +460,7 @@ func (c *call) look(ctx context.Context, id string) (spec.Info, error) {
 func (c *call) own(f func(Sandbox) error) func(Sandbox) error {
 	return func(box Sandbox) error {
 		if !c.peer.owns(box.Owner()) {
-			return &launch.SandboxError{ID: box.ID(), Err: launch.ErrNotFound}
+			return &fault.SandboxError{ID: box.ID(), Err: fault.ErrNotFound}
 		}
 		return f(box)
 	}
@@ -472,7 +474,7 @@ func isID(s string) bool {
 	return s != "" && s != "." && s != ".." && len(s) <= 255 && strings.Trim(s, idLetters) == ""
 }
 
-func (c *call) list(ctx context.Context) (*launch.Answer, error) {
+func (c *call) list(ctx context.Context) (*protocol.Answer, error) {
 	seen, err := c.server.core.List(ctx, c.peer.owns)
 	if err != nil && seen == nil {
 		return nil, err
@@ -480,13 +482,13 @@ func (c *call) list(ctx context.Context) (*launch.Answer, error) {
 	if err != nil {
 		c.log().Error("list the sandboxes", "error", err)
 	}
-	return &launch.Answer{List: seen}, nil
+	return &protocol.Answer{List: seen}, nil
 }
 
 // untieOf is the question of an untie. Without one, each directory that was ever renamed back is an error.
-func untieOf(r *launch.Request) launch.Untie {
+func untieOf(r *protocol.Request) protocol.Untie {
 	if r.Untie == nil {
-		return launch.Untie{Directories: true}
+		return protocol.Untie{Directories: true}
 	}
 	return *r.Untie
 }

@@ -6,10 +6,10 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/images"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/images"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -21,7 +21,7 @@ type Condition = launcher.Condition
 
 // A Core carries out requests that the rules allow. Of makes a Core of a *launcher.Launcher.
 type Core interface {
-	Create(ctx context.Context, r launch.Create, from Sources) (Sandbox, error)
+	Create(ctx context.Context, r protocol.Create, from Sources) (Sandbox, error)
 	Open(ctx context.Context, id string) (Sandbox, error)
 	// OpenStopped opens a sandbox that may have stopped, for Layers, Applied and Verify.
 	OpenStopped(ctx context.Context, id string) (Sandbox, error)
@@ -43,7 +43,7 @@ type Core interface {
 	PoolStats(user *uint32) (spec.PoolStats, error)
 	ResizePool(c spec.PoolConfig) error
 	// Beginning returns the configuration of a snapshot that the user may use.
-	Beginning(ctx context.Context, snapshot string, uid uint32) (launch.Beginning, error)
+	Beginning(ctx context.Context, snapshot string, uid uint32) (protocol.Beginning, error)
 	// Snapshots and RemoveSnapshot reach the snapshots that the user may use.
 	Snapshots(ctx context.Context, uid uint32) ([]string, error)
 	RemoveSnapshot(ctx context.Context, name string, uid uint32) error
@@ -65,9 +65,9 @@ type Sandbox interface {
 	Pause(ctx context.Context) error
 	Resume(ctx context.Context) error
 	Update(ctx context.Context, l spec.Limits) error
-	ChangeNetwork(ctx context.Context, n launch.NetworkRequest) (spec.NetworkChange, error)
+	ChangeNetwork(ctx context.Context, n protocol.NetworkRequest) (spec.NetworkChange, error)
 	NetworkEvents(ctx context.Context, follow bool) iter.Seq2[spec.NetworkEvent, error]
-	// NetworkDecider opens the channel of internal/egress on which a client decides.
+	// NetworkDecider opens the channel of internal/network/egress on which a client decides.
 	NetworkDecider(ctx context.Context) (*os.File, error)
 	Undo(ctx context.Context, n int) error
 	Discard(ctx context.Context) error
@@ -76,13 +76,13 @@ type Sandbox interface {
 	// Layers returns the overlaid trees of the sandbox. With unprivileged, the trees are for a
 	// client with the rights of their owner only.
 	Layers(ctx context.Context, unprivileged bool) ([]launcher.HeldTree, error)
-	Applied(ctx context.Context, tree string, stamps []launch.Stamp) error
-	// Verify returns launch.ErrDamaged if a write to the sandbox was lost.
+	Applied(ctx context.Context, tree string, stamps []protocol.Stamp) error
+	// Verify returns fault.ErrDamaged if a write to the sandbox was lost.
 	Verify(ctx context.Context, sync bool) error
 	// Untie says whether an apply can begin, and has the host's directories free to go that were renamed in the sandbox.
-	Untie(ctx context.Context, u launch.Untie) error
+	Untie(ctx context.Context, u protocol.Untie) error
 	// Dial connects to a port of the sandbox.
-	Dial(ctx context.Context, target launch.Target) (*os.File, error)
+	Dial(ctx context.Context, target protocol.Target) (*os.File, error)
 	Release()
 }
 

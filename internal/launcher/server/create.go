@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -15,10 +16,10 @@ import (
 func (c *call) create(ctx context.Context) error {
 	r := c.request.Create
 	if r == nil {
-		return &launch.ConfigError{Reason: "create without a configuration"}
+		return &fault.ConfigError{Reason: "create without a configuration"}
 	}
 	if r.Name != "" && !isID(r.Name) {
-		return &launch.ConfigError{Reason: fmt.Sprintf("invalid name %.64q: use 1 to 128 letters, digits, and any of _+-. and begin with a letter, a digit or _", r.Name)}
+		return &fault.ConfigError{Reason: fmt.Sprintf("invalid name %.64q: use 1 to 128 letters, digits, and any of _+-. and begin with a letter, a digit or _", r.Name)}
 	}
 	files, err := byPath(c.request.Paths, c.files)
 	if err != nil {
@@ -38,7 +39,7 @@ func (c *call) create(ctx context.Context) error {
 	tied, unnamed, reused := r.Tied, r.Name == "", i.Reused
 	c.doneWithRequest()
 	// Ignore an error here: a client that does not read the answer does not confirm the sandbox.
-	err = c.answerFrom(context.WithoutCancel(ctx), func() (*launch.Answer, error) { return &launch.Answer{Info: &i}, nil })
+	err = c.answerFrom(context.WithoutCancel(ctx), func() (*protocol.Answer, error) { return &protocol.Answer{Info: &i}, nil })
 	if reused {
 		return err
 	}
@@ -58,7 +59,7 @@ func (c *call) create(ctx context.Context) error {
 
 // resolve adds the overlays of the snapshot to a fork's configuration. This must come before the
 // check of the rule. Later steps add no overlays.
-func (c *call) resolve(ctx context.Context, r *launch.Create) error {
+func (c *call) resolve(ctx context.Context, r *protocol.Create) error {
 	if r.From == "" {
 		return nil
 	}
@@ -72,7 +73,7 @@ func (c *call) resolve(ctx context.Context, r *launch.Create) error {
 // kept waits until the client confirms that it has the sandbox, or disconnects.
 func (c *call) kept() bool {
 	said := make(chan bool, maxPending+1)
-	c.takeControls(func(control launch.Control) {
+	c.takeControls(func(control protocol.Control) {
 		select {
 		case said <- control.Keep:
 		default:
@@ -91,7 +92,7 @@ func (c *call) kept() bool {
 	}
 }
 
-func (c *call) make(ctx context.Context, r launch.Create, files map[string]*os.File) (i spec.Info, err error) {
+func (c *call) make(ctx context.Context, r protocol.Create, files map[string]*os.File) (i spec.Info, err error) {
 	if err := c.room(ctx, r.Name); err != nil {
 		return i, err
 	}
@@ -102,7 +103,7 @@ func (c *call) make(ctx context.Context, r launch.Create, files map[string]*os.F
 	}
 	i, err = box.Info()
 	if err == nil && !c.peer.sees(i) {
-		err = &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
+		err = &fault.SandboxError{ID: r.Name, Err: fault.ErrExists}
 	}
 	if err != nil {
 		box.Release()
@@ -124,10 +125,10 @@ func (c *call) room(ctx context.Context, name string) error {
 	if name != "" {
 		i, err := c.look(ctx, name)
 		switch {
-		case err != nil && !errors.Is(err, launch.ErrNotFound):
+		case err != nil && !errors.Is(err, fault.ErrNotFound):
 			return err
 		case err == nil && !c.peer.sees(i):
-			return &launch.SandboxError{ID: name, Err: launch.ErrExists}
+			return &fault.SandboxError{ID: name, Err: fault.ErrExists}
 		}
 	}
 	return c.peer.takeSandbox(ctx, c.server.core, name)
@@ -136,12 +137,12 @@ func (c *call) room(ctx context.Context, name string) error {
 // byPath pairs the paths of a request with its descriptors.
 func byPath(paths []string, files []*os.File) (map[string]*os.File, error) {
 	if len(paths) != len(files) {
-		return nil, &launch.ConfigError{Reason: fmt.Sprintf("%d paths with %d descriptors", len(paths), len(files))}
+		return nil, &fault.ConfigError{Reason: fmt.Sprintf("%d paths with %d descriptors", len(paths), len(files))}
 	}
 	all := map[string]*os.File{}
 	for i, path := range paths {
 		if path == "" || all[path] != nil {
-			return nil, &launch.ConfigError{Reason: fmt.Sprintf("path %q is empty or a duplicate", path)}
+			return nil, &fault.ConfigError{Reason: fmt.Sprintf("path %q is empty or a duplicate", path)}
 		}
 		all[path] = files[i]
 	}

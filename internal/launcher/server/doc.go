@@ -1,5 +1,5 @@
 // Package server serves a launcher to other processes: it speaks the protocol of
-// internal/launch, knows the user at the other end of each connection, and holds each user
+// internal/protocol, knows the user at the other end of each connection, and holds each user
 // to a rule.
 //
 // All input of clients is hostile. This package decides about requests; internal/launcher

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -68,14 +68,14 @@ func (c *call) follow(ctx context.Context) error {
 		return err
 	}
 	defer e.unsubscribe(s)
-	c.answer(&launch.Answer{}) // from now on the client gets all events
+	c.answer(&protocol.Answer{}) // from now on the client gets all events
 	for {
 		select {
 		case event := <-s.queue:
 			if lost := e.takeLost(s); lost > 0 {
-				c.answer(&launch.Answer{Event: &spec.Event{Type: spec.EventLost, Time: event.Time, Lost: lost}})
+				c.answer(&protocol.Answer{Event: &spec.Event{Type: spec.EventLost, Time: event.Time, Lost: lost}})
 			}
-			c.answer(&launch.Answer{Event: &event})
+			c.answer(&protocol.Answer{Event: &event})
 		case <-ctx.Done():
 			return errEnding
 		}

@@ -11,14 +11,15 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // start starts a command and serves it until its end.
 func (c *call) start(ctx context.Context) error {
 	if c.request.Command == nil {
-		return &launch.ConfigError{Reason: "start without a command"}
+		return &fault.ConfigError{Reason: "start without a command"}
 	}
 	files, err := stdio(c.request.Stdio, c.files)
 	if err != nil {
@@ -45,8 +46,8 @@ func (c *call) start(ctx context.Context) error {
 // begin starts the command of the request.
 func (c *call) begin(ctx context.Context, files [3]*os.File) (*running, *handle, error) {
 	if c.request.Command.Files {
-		if !reflect.DeepEqual(c.request.Command, &launch.WireCommand{Files: true}) {
-			return nil, nil, &launch.ConfigError{Reason: "a command that serves the sandbox's files takes no other settings"}
+		if !reflect.DeepEqual(c.request.Command, &protocol.WireCommand{Files: true}) {
+			return nil, nil, &fault.ConfigError{Reason: "a command that serves the sandbox's files takes no other settings"}
 		}
 		return c.run(ctx, &running{}, func(box Sandbox) (Process, error) { return box.StartFiles(ctx, files) })
 	}
@@ -62,7 +63,7 @@ func (c *call) begin(ctx context.Context, files [3]*os.File) (*running, *handle,
 // attach serves a detached command.
 func (c *call) attach(ctx context.Context) error {
 	if !isID(c.request.Exec) {
-		return &launch.SandboxError{ID: c.request.ID, Err: fmt.Errorf("exec %.64q %w", c.request.Exec, launch.ErrNotFound)}
+		return &fault.SandboxError{ID: c.request.ID, Err: fmt.Errorf("exec %.64q %w", c.request.Exec, fault.ErrNotFound)}
 	}
 	r, h, err := c.run(ctx, &running{detached: true, tell: true}, func(box Sandbox) (Process, error) {
 		return box.Attach(ctx, c.request.Exec)
@@ -90,12 +91,12 @@ func stdio(given int, files []*os.File) (all [3]*os.File, err error) {
 			continue
 		}
 		if len(files) == 0 {
-			return all, &launch.ConfigError{Reason: "fewer descriptors than were announced"}
+			return all, &fault.ConfigError{Reason: "fewer descriptors than were announced"}
 		}
 		all[i], files = files[0], files[1:]
 	}
 	if len(files) > 0 || given>>len(all) != 0 {
-		return all, &launch.ConfigError{Reason: "more descriptors than a command has"}
+		return all, &fault.ConfigError{Reason: "more descriptors than a command has"}
 	}
 	return all, nil
 }
@@ -136,7 +137,7 @@ func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 	defer func() {
 		cancel()
 		close(over)
-		c.takeControls(func(launch.Control) {}) // ignore later controls
+		c.takeControls(func(protocol.Control) {}) // ignore later controls
 		telling.Wait()
 		if r.abandoned { // no control changes it any more
 			c.endAbandoned(r)
@@ -144,12 +145,12 @@ func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 		if err := r.Close(); err != nil {
 			c.log().Error("end a command", "id", c.request.ID, "exec", r.ID(), "error", err)
 		}
-		if errors.Is(err, launch.ErrNotRunning) || errors.Is(err, launch.ErrNotFound) {
+		if errors.Is(err, fault.ErrNotRunning) || errors.Is(err, fault.ErrNotFound) {
 			c.server.handles.forget(h)
 		}
 	}()
 	told, ends := r.tell, false
-	c.takeControls(func(control launch.Control) {
+	c.takeControls(func(control protocol.Control) {
 		if control.Tell && !told {
 			told = true
 			telling.Go(func() {
@@ -214,7 +215,7 @@ func (c *call) watchJoin(r *running, over <-chan struct{}) {
 	c.joining.Store(true)
 	select {
 	case <-r.tellJoin:
-		c.answer(&launch.Answer{Joining: true})
+		c.answer(&protocol.Answer{Joining: true})
 		<-over
 	case <-over:
 	}
@@ -249,13 +250,13 @@ func (c *call) endAbandoned(r *running) {
 // result sends a Result. A client can take it late, and a Result that is lost cannot be asked for again. So only the
 // paths of changed files are bounded: a client that does not read its Results gets the next ones without them.
 func (c *call) result(client context.Context, r spec.Result) {
-	body := c.encode(&launch.Answer{Result: launch.NewWireResult(r)})
+	body := c.encode(&protocol.Answer{Result: protocol.NewWireResult(r)})
 	if len(body) > smallAnswer {
 		if c.peer.results.TryAcquire(1) {
 			defer c.peer.results.Release(1)
 		} else {
 			r.Files = &spec.Files{Truncated: true}
-			body = c.encode(&launch.Answer{Result: launch.NewWireResult(r)})
+			body = c.encode(&protocol.Answer{Result: protocol.NewWireResult(r)})
 		}
 	}
 	if client.Err() != nil { // the launcher ends: it has waited for a join only
@@ -279,7 +280,7 @@ func (s *Server) ended(h *handle, r spec.Result) {
 }
 
 // control carries out a control. The caller must not call it concurrently.
-func (r *running) control(control launch.Control) {
+func (r *running) control(control protocol.Control) {
 	if control.Wait && !r.waited {
 		r.waited = true
 		close(r.asked)
@@ -299,22 +300,22 @@ func (r *running) control(control launch.Control) {
 
 // tell sends the answer that the command runs, with its files.
 func (c *call) tell(p Process) error {
-	started := &launch.Started{Exec: p.ID()}
+	started := &protocol.Started{Exec: p.ID()}
 	var files []*os.File
-	give := func(kind launch.FileKind, f *os.File) {
+	give := func(kind protocol.FileKind, f *os.File) {
 		if f != nil {
 			started.Files = append(started.Files, kind)
 			files = append(files, f)
 		}
 	}
-	give(launch.FileTerminal, p.Terminal())
+	give(protocol.FileTerminal, p.Terminal())
 	stdout, stderr := p.Output()
 	if stdout.Ring {
-		give(launch.FileStdoutRing, stdout.File)
-		give(launch.FileStderrRing, stderr.File)
+		give(protocol.FileStdoutRing, stdout.File)
+		give(protocol.FileStderrRing, stderr.File)
 	} else {
-		give(launch.FileStdout, stdout.File)
-		give(launch.FileStderr, stderr.File)
+		give(protocol.FileStdout, stdout.File)
+		give(protocol.FileStderr, stderr.File)
 	}
-	return c.channel.Send(context.Background(), c.encode(&launch.Answer{Started: started}), files...)
+	return c.channel.Send(context.Background(), c.encode(&protocol.Answer{Started: started}), files...)
 }

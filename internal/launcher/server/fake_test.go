@@ -12,10 +12,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/images"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/images"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -33,7 +34,7 @@ type fakeCore struct {
 	unremovable error
 	retired     atomic.Int32
 	// beginnings are those of snapshots, by "NAME of UID".
-	beginnings map[string]launch.Beginning
+	beginnings map[string]protocol.Beginning
 	opened     int
 	// abandoned and forgotten are the calls of Abandon and ForgetLevel.
 	abandoned, forgotten []string
@@ -87,7 +88,7 @@ type fakeBox struct {
 	limits spec.Limits
 }
 
-func (f *fakeCore) Create(ctx context.Context, r launch.Create, from Sources) (Sandbox, error) {
+func (f *fakeCore) Create(ctx context.Context, r protocol.Create, from Sources) (Sandbox, error) {
 	f.mu.Lock()
 	creating := f.creating
 	f.mu.Unlock()
@@ -104,7 +105,7 @@ func (f *fakeCore) Create(ctx context.Context, r launch.Create, from Sources) (S
 	}
 	if b := f.boxes[r.Name]; b != nil {
 		if !r.Reuse {
-			return nil, &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
+			return nil, &fault.SandboxError{ID: r.Name, Err: fault.ErrExists}
 		}
 		if b.now().State != spec.StateStopped {
 			h := b.handle()
@@ -137,7 +138,7 @@ func (f *fakeCore) Open(ctx context.Context, id string) (Sandbox, error) {
 	f.first(&f.opening)
 	b := f.box(id)
 	if b == nil {
-		return nil, &launch.SandboxError{ID: id, Err: launch.ErrNotFound}
+		return nil, &fault.SandboxError{ID: id, Err: fault.ErrNotFound}
 	}
 	f.mu.Lock()
 	f.opened++
@@ -196,7 +197,7 @@ func (f *fakeCore) Info(_ context.Context, id string) (spec.Info, error) {
 	f.first(&f.describing)
 	b := f.box(id)
 	if b == nil {
-		return spec.Info{}, &launch.SandboxError{ID: id, Err: launch.ErrNotFound}
+		return spec.Info{}, &fault.SandboxError{ID: id, Err: fault.ErrNotFound}
 	}
 	return b.now(), nil
 }
@@ -274,24 +275,24 @@ func (h *fakeHandle) Layers(context.Context, bool) ([]launcher.HeldTree, error) 
 	return nil, h.usable()
 }
 
-func (h *fakeHandle) Applied(context.Context, string, []launch.Stamp) error {
+func (h *fakeHandle) Applied(context.Context, string, []protocol.Stamp) error {
 	return h.usable()
 }
 
-func (h *fakeHandle) Dial(context.Context, launch.Target) (*os.File, error) {
+func (h *fakeHandle) Dial(context.Context, protocol.Target) (*os.File, error) {
 	return nil, h.usable()
 }
 
 func (h *fakeHandle) Verify(context.Context, bool) error { return h.usable() }
 
-func (h *fakeHandle) Untie(context.Context, launch.Untie) error { return h.usable() }
+func (h *fakeHandle) Untie(context.Context, protocol.Untie) error { return h.usable() }
 
 func (h *fakeHandle) usable() error {
 	switch h.now().State {
 	case spec.StateStopped:
-		return &launch.SandboxError{ID: h.ID(), Err: launch.ErrNotRunning}
+		return &fault.SandboxError{ID: h.ID(), Err: fault.ErrNotRunning}
 	case spec.StatePaused:
-		return &launch.SandboxError{ID: h.ID(), Err: launch.ErrPaused}
+		return &fault.SandboxError{ID: h.ID(), Err: fault.ErrPaused}
 	}
 	return nil
 }
@@ -305,7 +306,7 @@ func (h *fakeHandle) Start(ctx context.Context, c spec.Command, files [3]*os.Fil
 		return nil, err
 	}
 	if len(c.Args) == 0 {
-		return nil, &launch.ConfigError{Reason: "no command"}
+		return nil, &fault.ConfigError{Reason: "no command"}
 	}
 	h.mu.Lock()
 	h.execs++
@@ -313,7 +314,7 @@ func (h *fakeHandle) Start(ctx context.Context, c spec.Command, files [3]*os.Fil
 	h.mu.Unlock()
 	switch c.Args[0] {
 	case "nope":
-		p.failed = &launch.NotRunError{Code: 127, Reason: "nope: not found"}
+		p.failed = &fault.NotRunError{Code: 127, Reason: "nope: not found"}
 	case "stopped": // in Start
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -357,7 +358,7 @@ func (h *fakeHandle) Attach(_ context.Context, exec string) (Process, error) {
 	if p := h.kept[exec]; p != nil {
 		return p, nil
 	}
-	return nil, &launch.SandboxError{ID: h.info.ID, Err: fmt.Errorf("exec %s %w", exec, launch.ErrNotFound)}
+	return nil, &fault.SandboxError{ID: h.info.ID, Err: fmt.Errorf("exec %s %w", exec, fault.ErrNotFound)}
 }
 
 func (h *fakeHandle) Execs(context.Context) ([]spec.ExecInfo, error) {
@@ -395,7 +396,7 @@ func (f *fakeCore) ResizePool(spec.PoolConfig) error { return nil }
 
 func (f *fakeCore) Retired(uint32) int { return int(f.retired.Load()) }
 
-func (f *fakeCore) Beginning(_ context.Context, snapshot string, uid uint32) (launch.Beginning, error) {
+func (f *fakeCore) Beginning(_ context.Context, snapshot string, uid uint32) (protocol.Beginning, error) {
 	return f.beginnings[fmt.Sprint(snapshot, " of ", uid)], nil
 }
 
@@ -413,7 +414,7 @@ func (h *fakeHandle) SetWorkspace(_ context.Context, dir string, from Sources) e
 	return nil
 }
 
-func (h *fakeHandle) ChangeNetwork(_ context.Context, n launch.NetworkRequest) (spec.NetworkChange, error) {
+func (h *fakeHandle) ChangeNetwork(_ context.Context, n protocol.NetworkRequest) (spec.NetworkChange, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	before := h.info.Config

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 )
 
 // handles are the open sandboxes. A handle without a user for a while is closed.
@@ -63,7 +63,7 @@ func (hs *handles) hold(ctx context.Context, id string, f func(Sandbox) error) (
 		if err == nil {
 			return h, nil
 		}
-		gone := errors.Is(err, launch.ErrNotRunning) || errors.Is(err, launch.ErrNotFound)
+		gone := errors.Is(err, fault.ErrNotRunning) || errors.Is(err, fault.ErrNotFound)
 		if gone {
 			hs.forget(h)
 		}

@@ -11,9 +11,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/channel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // A hostile client speaks to a server in bytes.
@@ -48,10 +50,10 @@ func (h *hostile) send(bytes string, fds ...int) {
 	}
 }
 
-func (h *hostile) hello() { h.send(frame(0, fmt.Sprintf(`{"protocol":%d}`, launch.Protocol))) }
+func (h *hostile) hello() { h.send(frame(0, fmt.Sprintf(`{"protocol":%d}`, protocol.Protocol))) }
 
 // call opens a call and sends these bytes on it.
-func (h *hostile) call(bytes string, fds ...int) *launch.Channel {
+func (h *hostile) call(bytes string, fds ...int) *channel.Conn {
 	h.t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -63,7 +65,7 @@ func (h *hostile) call(bytes string, fds ...int) *launch.Channel {
 	}
 	h.send(frame(1, ""), pair[1])
 	unix.Close(pair[1])
-	channel, err := launch.NewChannel(pair[0], 8)
+	channel, err := channel.New(pair[0], 8)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -75,16 +77,16 @@ func (h *hostile) call(bytes string, fds ...int) *launch.Channel {
 }
 
 // answer waits for what a call is told.
-func answer(t testing.TB, c *launch.Channel) (*launch.Answer, error) {
+func answer(t testing.TB, c *channel.Conn) (*protocol.Answer, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
 	defer cancel()
-	body, files, err := c.Receive(ctx, launch.MaxFrame)
+	body, files, err := c.Receive(ctx, channel.MaxFrame)
 	descriptor.Close(files...)
 	if err != nil {
 		return nil, err
 	}
-	var a launch.Answer
+	var a protocol.Answer
 	return &a, json.Unmarshal(body, &a)
 }
 
@@ -106,7 +108,7 @@ func TestTrunksThatAreNone(t *testing.T) {
 		"no hello":                      func(h *hostile) { h.send(frame(1, ""), null[0]) },
 		"a hello that is none":          func(h *hostile) { h.send(frame(0, "{")) },
 		"a hello of another version":    func(h *hostile) { h.send(frame(0, `{"protocol":99}`)) },
-		"a long hello":                  func(h *hostile) { h.send(frame(0, strings.Repeat(" ", launch.MaxHello+1))) },
+		"a long hello":                  func(h *hostile) { h.send(frame(0, strings.Repeat(" ", protocol.MaxHello+1))) },
 		"HTTP":                          func(h *hostile) { h.send("GET / HTTP/1.1\r\n\r\n") },
 		"calls without descriptors":     func(h *hostile) { h.hello(); h.send(frame(1, "")) },
 		"a call with a body":            func(h *hostile) { h.hello(); h.send(frame(1, "x"), null[0]) },
@@ -141,14 +143,14 @@ func TestRequestsThatAreNone(t *testing.T) {
 		"deep JSON":             {frame(0, strings.Repeat("[", 60000)), nil, nil},
 		"no operation":          {frame(0, `{"id":"box"}`), nil, nil},
 		"an unknown operation":  {frame(0, `{"op":"reboot","id":"box"}`), nil, nil},
-		"an id that is a path":  {frame(0, `{"op":"info","id":"../../etc"}`), nil, launch.ErrNotFound},
-		"an id that is no id":   {frame(0, `{"op":"start","id":"..","command":{"args":["true"]}}`), nil, launch.ErrNotFound},
-		"an id with a zero":     {frame(0, `{"op":"stats","id":"box\u0000"}`), nil, launch.ErrNotFound},
-		"an empty id":           {frame(0, `{"op":"pause"}`), nil, launch.ErrNotFound},
-		"a long id":             {frame(0, `{"op":"resume","id":"`+strings.Repeat("x", 1000)+`"}`), nil, launch.ErrNotFound},
+		"an id that is a path":  {frame(0, `{"op":"info","id":"../../etc"}`), nil, fault.ErrNotFound},
+		"an id that is no id":   {frame(0, `{"op":"start","id":"..","command":{"args":["true"]}}`), nil, fault.ErrNotFound},
+		"an id with a zero":     {frame(0, `{"op":"stats","id":"box\u0000"}`), nil, fault.ErrNotFound},
+		"an empty id":           {frame(0, `{"op":"pause"}`), nil, fault.ErrNotFound},
+		"a long id":             {frame(0, `{"op":"resume","id":"`+strings.Repeat("x", 1000)+`"}`), nil, fault.ErrNotFound},
 		"a name that is a path": {frame(0, `{"op":"create","create":{"name":"a/b","config":{}}}`), nil, nil},
 		"an exec that is a path": {frame(0, `{"op":"attach","id":"box","exec":"../../x"}`), nil,
-			launch.ErrNotFound},
+			fault.ErrNotFound},
 		"create of nothing":       {frame(0, `{"op":"create"}`), nil, nil},
 		"start of nothing":        {frame(0, `{"op":"start","id":"box"}`), nil, nil},
 		"update of nothing":       {frame(0, `{"op":"update","id":"box"}`), nil, nil},
@@ -167,7 +169,7 @@ func TestRequestsThatAreNone(t *testing.T) {
 			h.hello()
 			c := h.call(test.bytes, test.fds...)
 			a, err := answer(t, c)
-			var config *launch.ConfigError
+			var config *fault.ConfigError
 			switch {
 			case err != nil:
 				t.Errorf("no answer: %v", err)
@@ -251,7 +253,7 @@ func TestThousandsOfHalfOpenCalls(t *testing.T) {
 	}
 	w.serves(t)
 	last := h.call(frame(0, `{"op":"list"}`))
-	if a, err := answer(t, last); err != nil || a.Error == nil || !errors.Is(a.Error.Err(), launch.ErrRefused) {
+	if a, err := answer(t, last); err != nil || a.Error == nil || !errors.Is(a.Error.Err(), fault.ErrRefused) {
 		t.Errorf("one more: %+v, %v", a, err)
 	}
 	// The server holds one descriptor for each call at most, once those that it refused are over.
@@ -271,7 +273,7 @@ func TestADescriptorBomb(t *testing.T) {
 	h.call(frame(3, `{"op":"events"}`), testhost.OpenNull(t, 3)...)
 	testhost.Eventually(t, "the first call", func() bool { return w.of1001().descriptors == 6 })
 	c := h.call(frame(14, `{"op":"start","id":"box","command":{"args":["true"]}}`), testhost.OpenNull(t, 14)...)
-	if a, err := answer(t, c); err != nil || a.Error == nil || !errors.Is(a.Error.Err(), launch.ErrRefused) {
+	if a, err := answer(t, c); err != nil || a.Error == nil || !errors.Is(a.Error.Err(), fault.ErrRefused) {
 		t.Errorf("%+v, %v", a, err)
 	}
 	w.serves(t)
@@ -322,8 +324,8 @@ func TestRequestsAreBounded(t *testing.T) {
 	w := newWorld(t, Rule{User: "1001"})
 	box(t, w.client(t, 1001), "box")
 	for name, body := range map[string]string{
-		"values": `{"op":"applied","id":"box","stamps":[{}` + strings.Repeat(",{}", launch.MaxValues) + `]}`,
-		"bytes":  `{"op":"list"}` + strings.Repeat(" ", launch.MaxRequest),
+		"values": `{"op":"applied","id":"box","stamps":[{}` + strings.Repeat(",{}", protocol.MaxValues) + `]}`,
+		"bytes":  `{"op":"list"}` + strings.Repeat(" ", protocol.MaxRequest),
 	} {
 		h := newHostile(t, w, 1001)
 		h.hello()
@@ -333,7 +335,7 @@ func TestRequestsAreBounded(t *testing.T) {
 		sent := make(chan error, 1)
 		go func() { sent <- c.Send(ctx, []byte(body)) }()
 		a, err := answer(t, c)
-		var config *launch.ConfigError
+		var config *fault.ConfigError
 		if err != nil || a.Error == nil || !errors.As(a.Error.Err(), &config) {
 			t.Errorf("%s: %+v, %v", name, a, err)
 		}
@@ -370,7 +372,7 @@ func TestErrorsAreBounded(t *testing.T) {
 // FuzzServer sends any bytes on a trunk, and on a call of it, with descriptors
 // beside them.
 func FuzzServer(f *testing.F) {
-	hello := []byte(frame(0, fmt.Sprintf(`{"protocol":%d}`, launch.Protocol)))
+	hello := []byte(frame(0, fmt.Sprintf(`{"protocol":%d}`, protocol.Protocol)))
 	for _, request := range []string{
 		`{"op":"create","create":{"name":"b","config":{"workspace":"/w","binds":[{"source":"/x","target":"/y","writable":true}]}},"paths":["/w","/x"]}`,
 		`{"op":"start","id":"box","stdio":3,"command":{"args":["echo","x"],"env":{"A":"b"},"terminal":{"rows":1,"columns":2}}}`,
@@ -386,7 +388,7 @@ func FuzzServer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, trunk, call []byte, files uint8, root bool) {
 		before := openFiles()
 		w := newWorld(t, Rule{User: "1001", Workspaces: []string{"/"}})
-		if _, err := w.core.Create(t.Context(), launch.Create{Name: "box"}, Sources{UID: 1001}); err != nil {
+		if _, err := w.core.Create(t.Context(), protocol.Create{Name: "box"}, Sources{UID: 1001}); err != nil {
 			t.Fatal(err)
 		}
 		uid := uint32(1001)

@@ -6,31 +6,32 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/images"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/images"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // An imageOperation carries out a request about the images of a user. Its answer is nil if it has sent all answers
 // itself.
-type imageOperation func(ctx context.Context, c *call, u images.User, r *launch.ImageRequest) (*launch.Answer, error)
+type imageOperation func(ctx context.Context, c *call, u images.User, r *protocol.ImageRequest) (*protocol.Answer, error)
 
-var imageOperations = map[launch.Op]imageOperation{
-	launch.OpImagePull:   pullImage,
-	launch.OpImageLayer:  addImageLayer,
-	launch.OpImageAdd:    addImage,
-	launch.OpImages:      listImages,
-	launch.OpImage:       inspectImage,
-	launch.OpImageRemove: removeImage,
-	launch.OpImagePrune:  pruneImages,
-	launch.OpImageVerify: verifyImage,
+var imageOperations = map[protocol.Op]imageOperation{
+	protocol.OpImagePull:   pullImage,
+	protocol.OpImageLayer:  addImageLayer,
+	protocol.OpImageAdd:    addImage,
+	protocol.OpImages:      listImages,
+	protocol.OpImage:       inspectImage,
+	protocol.OpImageRemove: removeImage,
+	protocol.OpImagePrune:  pruneImages,
+	protocol.OpImageVerify: verifyImage,
 }
 
 // errNoImages refuses a request about images.
 var errNoImages = refused(`images; a rule with "images": "10g" allows 10 GiB of them (docs/launcher.md)`)
 
 // images carries out a request about images if the rule allows images.
-func (c *call) images(ctx context.Context, f imageOperation) (*launch.Answer, error) {
+func (c *call) images(ctx context.Context, f imageOperation) (*protocol.Answer, error) {
 	u := images.User{UID: c.peer.uid}
 	if !c.peer.all {
 		if c.peer.Images == 0 {
@@ -40,10 +41,10 @@ func (c *call) images(ctx context.Context, f imageOperation) (*launch.Answer, er
 	}
 	r := c.request.Image
 	if r == nil {
-		r = &launch.ImageRequest{}
+		r = &protocol.ImageRequest{}
 	}
 	if r.MaxBytes < 0 {
-		return nil, &launch.ConfigError{Reason: fmt.Sprintf("invalid bound of %d bytes for a layer: use a positive number", r.MaxBytes)}
+		return nil, &fault.ConfigError{Reason: fmt.Sprintf("invalid bound of %d bytes for a layer: use a positive number", r.MaxBytes)}
 	}
 	u.LayerBytes = r.MaxBytes
 	return f(ctx, c, u, r)
@@ -52,7 +53,7 @@ func (c *call) images(ctx context.Context, f imageOperation) (*launch.Answer, er
 func (c *call) keeper() *images.Keeper { return c.server.core.ImageKeeper() }
 
 // pullImage keeps the user's layers from removals until the client ends the call.
-func pullImage(ctx context.Context, c *call, u images.User, r *launch.ImageRequest) (*launch.Answer, error) {
+func pullImage(ctx context.Context, c *call, u images.User, r *protocol.ImageRequest) (*protocol.Answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.server.draining, cancel)()
@@ -62,7 +63,7 @@ func pullImage(ctx context.Context, c *call, u images.User, r *launch.ImageReque
 	}
 	defer end()
 	c.doneWithRequest()
-	if err := c.deliver(ctx, &launch.Answer{Lacks: &lacks}); err != nil {
+	if err := c.deliver(ctx, &protocol.Answer{Lacks: &lacks}); err != nil {
 		return nil, err
 	}
 	<-ctx.Done()
@@ -72,57 +73,57 @@ func pullImage(ctx context.Context, c *call, u images.User, r *launch.ImageReque
 // layerTime bounds how long a client may take to hand in a layer.
 const layerTime = 2 * time.Hour
 
-func addImageLayer(ctx context.Context, c *call, u images.User, r *launch.ImageRequest) (*launch.Answer, error) {
+func addImageLayer(ctx context.Context, c *call, u images.User, r *protocol.ImageRequest) (*protocol.Answer, error) {
 	if len(r.Layers) != 1 || len(c.files) != 1 {
-		return nil, &launch.ConfigError{Reason: fmt.Sprintf("%d layers with %d descriptors; one of each is added at a time", len(r.Layers), len(c.files))}
+		return nil, &fault.ConfigError{Reason: fmt.Sprintf("%d layers with %d descriptors; one of each is added at a time", len(r.Layers), len(c.files))}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, layerTime, errors.New("the layer was not complete in time"))
 	defer cancel()
-	return &launch.Answer{}, c.building(ctx, func() error {
+	return &protocol.Answer{}, c.building(ctx, func() error {
 		return c.keeper().AddLayer(ctx, u, r.Layers[0], c.files[0])
 	})
 }
 
-func addImage(ctx context.Context, c *call, u images.User, r *launch.ImageRequest) (*launch.Answer, error) {
+func addImage(ctx context.Context, c *call, u images.User, r *protocol.ImageRequest) (*protocol.Answer, error) {
 	if r.Add == nil {
-		return nil, &launch.ConfigError{Reason: "no image to add"}
+		return nil, &fault.ConfigError{Reason: "no image to add"}
 	}
 	var image spec.Image
 	err := c.building(ctx, func() (err error) {
 		image, err = c.keeper().AddImage(ctx, u, *r.Add)
 		return err
 	})
-	return &launch.Answer{Image: &image}, err
+	return &protocol.Answer{Image: &image}, err
 }
 
-func listImages(ctx context.Context, c *call, u images.User, _ *launch.ImageRequest) (*launch.Answer, error) {
-	return nil, c.answerFrom(ctx, func() (*launch.Answer, error) {
+func listImages(ctx context.Context, c *call, u images.User, _ *protocol.ImageRequest) (*protocol.Answer, error) {
+	return nil, c.answerFrom(ctx, func() (*protocol.Answer, error) {
 		all, err := c.keeper().List(ctx, u.UID)
-		return &launch.Answer{Images: all}, err
+		return &protocol.Answer{Images: all}, err
 	})
 }
 
-func inspectImage(ctx context.Context, c *call, u images.User, r *launch.ImageRequest) (*launch.Answer, error) {
-	return nil, c.answerFrom(ctx, func() (*launch.Answer, error) {
+func inspectImage(ctx context.Context, c *call, u images.User, r *protocol.ImageRequest) (*protocol.Answer, error) {
+	return nil, c.answerFrom(ctx, func() (*protocol.Answer, error) {
 		image, err := c.keeper().Inspect(ctx, u.UID, r.Name)
 		config := []byte(image.Config) // JSON in JSON would lose its spaces, and the digest is of all bytes
 		image.Config = nil
-		return &launch.Answer{Image: &image, ImageConfig: config}, err
+		return &protocol.Answer{Image: &image, ImageConfig: config}, err
 	})
 }
 
-func removeImage(ctx context.Context, c *call, u images.User, r *launch.ImageRequest) (*launch.Answer, error) {
+func removeImage(ctx context.Context, c *call, u images.User, r *protocol.ImageRequest) (*protocol.Answer, error) {
 	removed, err := c.keeper().Remove(ctx, u.UID, r.Name)
-	return &launch.Answer{RemovedImages: &removed}, err
+	return &protocol.Answer{RemovedImages: &removed}, err
 }
 
-func pruneImages(ctx context.Context, c *call, u images.User, _ *launch.ImageRequest) (*launch.Answer, error) {
+func pruneImages(ctx context.Context, c *call, u images.User, _ *protocol.ImageRequest) (*protocol.Answer, error) {
 	removed, err := c.keeper().Prune(ctx, u.UID)
-	return &launch.Answer{RemovedImages: &removed}, err
+	return &protocol.Answer{RemovedImages: &removed}, err
 }
 
-func verifyImage(ctx context.Context, c *call, u images.User, r *launch.ImageRequest) (*launch.Answer, error) {
-	return &launch.Answer{}, c.building(ctx, func() error { return c.keeper().Verify(ctx, u.UID, r.Name) })
+func verifyImage(ctx context.Context, c *call, u images.User, r *protocol.ImageRequest) (*protocol.Answer, error) {
+	return &protocol.Answer{}, c.building(ctx, func() error { return c.keeper().Verify(ctx, u.UID, r.Name) })
 }
 
 // building calls f when the user has a place for a child that reads an image.

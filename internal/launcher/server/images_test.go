@@ -11,9 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/images"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/images"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // withImages is a world with a store of images.
@@ -51,14 +52,14 @@ func TestImagesNeedARule(t *testing.T) {
 	for name, call := range map[string]func() error{
 		"pull":    func() error { _, err := c.PullImage(ctx, []string{digest}); return err },
 		"layer":   func() error { return c.AddImageLayer(ctx, digest, file(t, nil), 0) },
-		"add":     func() error { _, err := c.AddImage(ctx, launch.AddImage{Config: configOf(digest)}, 0); return err },
+		"add":     func() error { _, err := c.AddImage(ctx, protocol.AddImage{Config: configOf(digest)}, 0); return err },
 		"list":    func() error { _, err := c.Images(ctx); return err },
 		"inspect": func() error { _, err := c.Image(ctx, "x"); return err },
 		"remove":  func() error { _, err := c.RemoveImage(ctx, "x"); return err },
 		"prune":   func() error { _, err := c.PruneImages(ctx); return err },
 		"verify":  func() error { return c.VerifyImage(ctx, "x") },
 	} {
-		if err := call(); !errors.Is(err, launch.ErrRefused) || !strings.Contains(err.Error(), `"images": "10g"`) {
+		if err := call(); !errors.Is(err, fault.ErrRefused) || !strings.Contains(err.Error(), `"images": "10g"`) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -82,7 +83,7 @@ func TestAnImageIsAddedListedAndRemoved(t *testing.T) {
 	if removed, err := c.PruneImages(ctx); err != nil || len(removed.DeletedLayers) != 0 {
 		t.Errorf("the pull did not hold its layer: %+v, %v", removed, err)
 	}
-	image, err := c.AddImage(ctx, launch.AddImage{Reference: "host/name:1", Digest: digest, Config: configOf(digest)}, 0)
+	image, err := c.AddImage(ctx, protocol.AddImage{Reference: "host/name:1", Digest: digest, Config: configOf(digest)}, 0)
 	if err != nil || len(image.References) != 1 {
 		t.Fatalf("%+v, %v", image, err)
 	}
@@ -103,7 +104,7 @@ func TestAnImageIsAddedListedAndRemoved(t *testing.T) {
 	if all, err := other.Images(ctx); err != nil || len(all) != 0 {
 		t.Errorf("another user: %+v, %v", all, err)
 	}
-	if _, err := other.RemoveImage(ctx, image.ID); !errors.Is(err, launch.ErrNotFound) {
+	if _, err := other.RemoveImage(ctx, image.ID); !errors.Is(err, fault.ErrNotFound) {
 		t.Errorf("another user: %v", err)
 	}
 	if removed, err := c.RemoveImage(ctx, image.ID[:15]); err != nil || len(removed.Deleted) != 1 {
@@ -115,17 +116,17 @@ func TestRequestsAboutImagesThatAreNone(t *testing.T) {
 	w, _ := withImages(t)
 	c := w.client(t, 0)
 	ctx := t.Context()
-	var wrong *launch.ConfigError
+	var wrong *fault.ConfigError
 	if _, err := c.PullImage(ctx, []string{"sha256:../../x"}); !errors.As(err, &wrong) {
 		t.Errorf("%v", err)
 	}
 	if _, err := c.PullImage(ctx, make([]string, 1001)); !errors.As(err, &wrong) || !strings.Contains(err.Error(), "1001 layers") {
 		t.Errorf("%v", err)
 	}
-	if _, err := c.AddImage(ctx, launch.AddImage{Config: make([]byte, launch.MaxImageConfig+1)}, 0); !errors.As(err, &wrong) {
+	if _, err := c.AddImage(ctx, protocol.AddImage{Config: make([]byte, protocol.MaxImageConfig+1)}, 0); !errors.As(err, &wrong) {
 		t.Errorf("%v", err)
 	}
-	if _, err := c.AddImage(ctx, launch.AddImage{Config: bytes.Repeat([]byte("x"), launch.MaxImageConfig)}, 0); err == nil || errors.As(err, &wrong) {
+	if _, err := c.AddImage(ctx, protocol.AddImage{Config: bytes.Repeat([]byte("x"), protocol.MaxImageConfig)}, 0); err == nil || errors.As(err, &wrong) {
 		t.Errorf("the largest config did not reach the store: %v", err)
 	}
 	_, digest := testhost.Layer(t, "content")

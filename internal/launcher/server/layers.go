@@ -8,15 +8,17 @@ import (
 	"io"
 	"os"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/channel"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
 // withFiles calls f with the peer's sandbox, which may have stopped. It keeps no handle of a
 // stopped sandbox.
 func (c *call) withFiles(ctx context.Context, f func(Sandbox) error) error {
 	err := c.server.handles.with(ctx, c.request.ID, c.own(f))
-	if !errors.Is(err, launch.ErrNotRunning) {
+	if !errors.Is(err, fault.ErrNotRunning) {
 		return err
 	}
 	box, err := c.server.core.OpenStopped(ctx, c.request.ID)
@@ -29,7 +31,7 @@ func (c *call) withFiles(ctx context.Context, f func(Sandbox) error) error {
 
 // layers hands out the writes of a sandbox: one tree in each answer, followed by answers with the
 // tree's lists.
-func (c *call) layers(ctx context.Context) (*launch.Answer, error) {
+func (c *call) layers(ctx context.Context) (*protocol.Answer, error) {
 	if err := c.peer.lists.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
@@ -54,7 +56,7 @@ func (c *call) layers(ctx context.Context) (*launch.Answer, error) {
 		}
 		_ = trees[i].Close() // as above
 	}
-	return &launch.Answer{}, nil
+	return &protocol.Answer{}, nil
 }
 
 // applied notes the files of a tree that an apply has written on the host.
@@ -64,7 +66,7 @@ func (c *call) applied(ctx context.Context) error {
 
 // tree sends one tree with the descriptors of its layers, and then its lists.
 func (c *call) tree(ctx context.Context, t *launcher.HeldTree) error {
-	w := &launch.WireTree{TreeHead: t.TreeHead, Stamped: t.Stamped(), Found: t.Host != nil}
+	w := &protocol.WireTree{TreeHead: t.TreeHead, Stamped: t.Stamped(), Found: t.Host != nil}
 	var files []*os.File
 	for _, l := range t.Layers {
 		files = append(files, l.Dir)
@@ -73,10 +75,10 @@ func (c *call) tree(ctx context.Context, t *launcher.HeldTree) error {
 	if w.Found {
 		files = append(files, t.Host)
 	}
-	if len(files) > launch.MaxFiles {
+	if len(files) > channel.MaxFiles {
 		return fmt.Errorf("%s has %d layers, more than can be handed out", t.Path, len(t.Layers))
 	}
-	if err := c.deliver(ctx, &launch.Answer{Tree: w}, files...); err != nil {
+	if err := c.deliver(ctx, &protocol.Answer{Tree: w}, files...); err != nil {
 		return err
 	}
 	for i, listed := range w.Listed {
@@ -97,14 +99,14 @@ func (c *call) tree(ctx context.Context, t *launcher.HeldTree) error {
 // sendList sends a list in pieces.
 func (c *call) sendList(ctx context.Context, write func(io.Writer) error) error {
 	p := &pieces{ctx: ctx, call: c}
-	out := bufio.NewWriterSize(p, launch.PieceSize)
+	out := bufio.NewWriterSize(p, protocol.PieceSize)
 	if err := write(out); err != nil {
 		return err
 	}
 	if err := out.Flush(); err != nil {
 		return err
 	}
-	return c.deliver(ctx, &launch.Answer{Piece: &launch.Piece{Last: true}})
+	return c.deliver(ctx, &protocol.Answer{Piece: &protocol.Piece{Last: true}})
 }
 
 // pieces send the bytes that are written to them.
@@ -115,8 +117,8 @@ type pieces struct {
 
 func (p *pieces) Write(b []byte) (n int, err error) {
 	for len(b) > 0 {
-		some := b[:min(len(b), launch.PieceSize)]
-		if err := p.call.deliver(p.ctx, &launch.Answer{Piece: &launch.Piece{Bytes: some}}); err != nil {
+		some := b[:min(len(b), protocol.PieceSize)]
+		if err := p.call.deliver(p.ctx, &protocol.Answer{Piece: &protocol.Piece{Bytes: some}}); err != nil {
 			return n, err
 		}
 		n, b = n+len(some), b[len(some):]

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
 func TestListen(t *testing.T) {
@@ -74,7 +74,7 @@ func TestAClientFindsTheListener(t *testing.T) {
 	}
 	served := make(chan error)
 	go func() { served <- w.Serve(l.UnixListener) }()
-	c, err := launch.Dial(t.Context(), path)
+	c, err := protocol.Dial(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}

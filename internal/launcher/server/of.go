@@ -4,8 +4,8 @@ import (
 	"context"
 	"os"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -14,7 +14,7 @@ func Of(l *launcher.Launcher) Core { return core{l} }
 
 type core struct{ *launcher.Launcher }
 
-func (c core) Create(ctx context.Context, r launch.Create, from Sources) (Sandbox, error) {
+func (c core) Create(ctx context.Context, r protocol.Create, from Sources) (Sandbox, error) {
 	return boxed(c.Launcher.Create(ctx, r, from))
 }
 

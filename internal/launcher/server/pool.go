@@ -1,10 +1,10 @@
 package server
 
-import "github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+import "github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 
 // pool answers with the counts of the launcher's pool. A user sees the counts of the user's own
 // sandboxes, and cannot change the pool.
-func (c *call) pool() (*launch.Answer, error) {
+func (c *call) pool() (*protocol.Answer, error) {
 	core := c.server.core
 	if bounds := c.request.Pool; bounds != nil {
 		if !c.peer.all {
@@ -19,5 +19,5 @@ func (c *call) pool() (*launch.Answer, error) {
 		user = &c.peer.uid
 	}
 	stats, err := core.PoolStats(user)
-	return &launch.Answer{Pool: &stats}, err
+	return &protocol.Answer{Pool: &stats}, err
 }

@@ -7,8 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/channel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
 // A refusal is the error for a client that the server refuses.
@@ -55,7 +56,7 @@ func newRefusals() *refusals {
 
 // refuse tells a client the reason, and closes the connection in the background. If too many
 // connections wait, refuse closes the connection itself.
-func (r *refusals) refuse(channel *launch.Channel, uid uint32, err error) {
+func (r *refusals) refuse(channel *channel.Conn, uid uint32, err error) {
 	end := func() {
 		tellRefused(channel, err)
 		_ = channel.Close() // nobody uses the connection any more
@@ -133,8 +134,8 @@ func (r *refusals) end() {
 }
 
 // tellRefused tells a client the reason of the refusal, if the client reads.
-func tellRefused(channel *launch.Channel, err error) {
+func tellRefused(channel *channel.Conn, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = channel.Send(ctx, launch.Hello{Protocol: launch.Protocol, Refused: err.Error()}.Encode())
+	_ = channel.Send(ctx, protocol.Hello{Protocol: protocol.Protocol, Refused: err.Error()}.Encode())
 }

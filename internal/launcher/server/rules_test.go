@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -103,11 +104,11 @@ func TestARuleAllowsNoPublishedPorts(t *testing.T) {
 	}
 	for _, network := range spec.Networks() {
 		c := spec.Config{Network: network}
-		if err := rule.allow(&launch.Create{Config: c}, nil); err != nil {
+		if err := rule.allow(&protocol.Create{Config: c}, nil); err != nil {
 			t.Errorf("the network %s: %v", network, err)
 		}
 		c.Publish = []string{"8080:80"}
-		if err := rule.allow(&launch.Create{Config: c}, nil); !errors.Is(err, launch.ErrRefused) {
+		if err := rule.allow(&protocol.Create{Config: c}, nil); !errors.Is(err, fault.ErrRefused) {
 			t.Errorf("ports with %s: %v", network, err)
 		}
 	}
@@ -128,10 +129,10 @@ func TestWhatNetworkAllowAllows(t *testing.T) {
 	} {
 		grant := &spec.NetworkGrant{Network: spec.NetworkFull, Allow: []string{allow}, Deny: []string{"10.0.0.1"}}
 		named, err := rule.allowGrant(grant)
-		var wrong *launch.ConfigError
+		var wrong *fault.ConfigError
 		got := "inside"
 		switch {
-		case errors.Is(err, launch.ErrRefused):
+		case errors.Is(err, fault.ErrRefused):
 			got = "refused"
 		case errors.As(err, &wrong):
 			got = "wrong"
@@ -145,7 +146,7 @@ func TestWhatNetworkAllowAllows(t *testing.T) {
 		if got != want {
 			t.Errorf("%q is %s, want %s: %v", allow, got, want, err)
 		}
-		create := launch.Create{Config: spec.Config{}.WithNetwork(*grant)}
+		create := protocol.Create{Config: spec.Config{}.WithNetwork(*grant)}
 		if err := rule.allow(&create, nil); (err == nil) != (want == "inside" || want == "named") || !slices.Equal(create.Named, named) {
 			t.Errorf("create with %q: %q, %v", allow, create.Named, err)
 		}
@@ -261,10 +262,10 @@ func TestWhatARuleAllows(t *testing.T) {
 					}
 				}
 			}
-			r := launch.Create{Config: test.config, Path: "/root/bin", Home: "/root"}
+			r := protocol.Create{Config: test.config, Path: "/root/bin", Home: "/root"}
 			err := rule.allow(&r, files)
 			if test.says != "" {
-				if !errors.Is(err, launch.ErrRefused) || !strings.Contains(err.Error(), test.says) {
+				if !errors.Is(err, fault.ErrRefused) || !strings.Contains(err.Error(), test.says) {
 					t.Errorf("%v", err)
 				}
 				return
@@ -278,10 +279,10 @@ func TestWhatARuleAllows(t *testing.T) {
 			}
 		})
 	}
-	var config *launch.ConfigError
+	var config *fault.ConfigError
 	for _, l := range []spec.Limits{{NetworkRate: 1 << 20}, {NetworkQuota: 1}} {
 		for _, r := range []*Rule{rule, everything(0)} {
-			if err := r.allow(&launch.Create{Config: spec.Config{Limits: l}}, nil); !errors.As(err, &config) || !strings.Contains(err.Error(), "limits.network_") {
+			if err := r.allow(&protocol.Create{Config: spec.Config{Limits: l}}, nil); !errors.As(err, &config) || !strings.Contains(err.Error(), "limits.network_") {
 				t.Errorf("%+v without a network: %v", l, err)
 			}
 		}
@@ -290,18 +291,18 @@ func TestWhatARuleAllows(t *testing.T) {
 	if err := shares.complete(); err != nil {
 		t.Fatal(err)
 	}
-	if err := shares.allow(&launch.Create{Config: spec.Config{PID: spec.PIDHost}}, nil); err != nil {
+	if err := shares.allow(&protocol.Create{Config: spec.Config{PID: spec.PIDHost}}, nil); err != nil {
 		t.Errorf("the host's pids with pid_host: %v", err)
 	}
 	update := spec.Limits{Pids: 20}
 	if err := rule.allowLimits(&update, false); err != nil || update != (spec.Limits{Pids: 20}) {
 		t.Errorf("update: %+v, %v", update, err)
 	}
-	if err := rule.allowLimits(&spec.Limits{Memory: 1 << 40}, false); !errors.Is(err, launch.ErrRefused) {
+	if err := rule.allowLimits(&spec.Limits{Memory: 1 << 40}, false); !errors.Is(err, fault.ErrRefused) {
 		t.Errorf("update to more: %v", err)
 	}
 	all := everything(0)
-	if err := all.allow(&launch.Create{Config: spec.Config{Workspace: "/etc", Seccomp: "debug"}}, nil); err != nil {
+	if err := all.allow(&protocol.Create{Config: spec.Config{Workspace: "/etc", Seccomp: "debug"}}, nil); err != nil {
 		t.Errorf("root: %v", err)
 	}
 }
@@ -320,7 +321,7 @@ func TestRuleBoundsTheOutputOfDetachedCommands(t *testing.T) {
 		}
 		c := spec.Command{Detached: true, OutputLimit: test.asked}
 		err := rule.allowOutput(&c)
-		if test.want == 0 && (!errors.Is(err, launch.ErrRefused) || !strings.Contains(err.Error(), "output_limit")) {
+		if test.want == 0 && (!errors.Is(err, fault.ErrRefused) || !strings.Contains(err.Error(), "output_limit")) {
 			t.Errorf("%d of %d: %v", test.asked, test.rule, err)
 		}
 		if test.want != 0 && (err != nil || c.OutputLimit != test.want) {
@@ -336,7 +337,7 @@ func TestDetachedCommandIsHeldToTheRule(t *testing.T) {
 	w := newWorld(t, Rule{User: "1001"})
 	c := w.client(t, 1001)
 	box(t, c, "box")
-	for limit, want := range map[int64]error{0: nil, 8 << 20: nil, 8<<20 + 1: launch.ErrRefused, 1 << 60: launch.ErrRefused} {
+	for limit, want := range map[int64]error{0: nil, 8 << 20: nil, 8<<20 + 1: fault.ErrRefused, 1 << 60: fault.ErrRefused} {
 		p, err := c.Start(t.Context(), "box", spec.Command{Args: []string{"hang"}, Detached: true, OutputLimit: limit}, [3]*os.File{})
 		if err != nil {
 			t.Fatal(err)
@@ -351,7 +352,7 @@ func TestDetachedCommandIsHeldToTheRule(t *testing.T) {
 // A fork's overlays are its snapshot's, and no client need name them.
 func TestTheRuleSeesTheOverlaysOfASnapshot(t *testing.T) {
 	w := newWorld(t, Rule{User: "1001"})
-	w.core.beginnings = map[string]launch.Beginning{
+	w.core.beginnings = map[string]protocol.Beginning{
 		"bare of 1001": {}, "overlaid of 1001": {Overlays: []string{"/etc"}, Cwd: "/etc"},
 	}
 	h := newHostile(t, w, 1001)
@@ -361,7 +362,7 @@ func TestTheRuleSeesTheOverlaysOfASnapshot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := a.Error != nil && errors.Is(a.Error.Err(), launch.ErrRefused); got != refused {
+		if got := a.Error != nil && errors.Is(a.Error.Err(), fault.ErrRefused); got != refused {
 			t.Errorf("%s: %+v", snap, a)
 		}
 	}
@@ -409,22 +410,22 @@ func TestChangesOfTheNetworkAreWithinTheRule(t *testing.T) {
 	box(t, named, "named")
 	box(t, bare, "bare")
 	box(t, networked, "networked")
-	if _, err := bare.ChangeNetwork(t.Context(), "bare", launch.NetworkRequest{Grant: full}); !errors.Is(err, launch.ErrRefused) {
+	if _, err := bare.ChangeNetwork(t.Context(), "bare", protocol.NetworkRequest{Grant: full}); !errors.Is(err, fault.ErrRefused) {
 		t.Errorf("without a rule: %v", err)
 	}
 	for _, g := range []*spec.NetworkGrant{full, {Network: spec.NetworkNone}, nil} {
-		if _, err := networked.ChangeNetwork(t.Context(), "networked", launch.NetworkRequest{Grant: g}); err != nil {
+		if _, err := networked.ChangeNetwork(t.Context(), "networked", protocol.NetworkRequest{Grant: g}); err != nil {
 			t.Errorf("%+v: %v", g, err)
 		}
 	}
 	allow := &spec.NetworkGrant{Network: spec.NetworkFull, Allow: []string{"10.0.0.1"}}
-	if _, err := named.ChangeNetwork(t.Context(), "named", launch.NetworkRequest{Grant: allow}); err != nil {
+	if _, err := named.ChangeNetwork(t.Context(), "named", protocol.NetworkRequest{Grant: allow}); err != nil {
 		t.Errorf("an allowed address: %v", err)
 	}
 	if got := w.core.box("named").now().Config.Allow; !slices.Equal(got, allow.Allow) {
 		t.Errorf("the sandbox allows %q", got)
 	}
-	if _, err := networked.ChangeNetwork(t.Context(), "networked", launch.NetworkRequest{Grant: allow}); !errors.Is(err, launch.ErrRefused) {
+	if _, err := networked.ChangeNetwork(t.Context(), "networked", protocol.NetworkRequest{Grant: allow}); !errors.Is(err, fault.ErrRefused) {
 		t.Errorf("a private address: %v", err)
 	}
 	for _, name := range []string{"bare", "networked"} {
@@ -432,7 +433,7 @@ func TestChangesOfTheNetworkAreWithinTheRule(t *testing.T) {
 			t.Errorf("%s: %+v", name, now.Grant())
 		}
 	}
-	got, err := bare.ChangeNetwork(t.Context(), "bare", launch.NetworkRequest{Sensitivity: spec.SensitivitySecret})
+	got, err := bare.ChangeNetwork(t.Context(), "bare", protocol.NetworkRequest{Sensitivity: spec.SensitivitySecret})
 	if err != nil || got.Sensitivity != spec.SensitivitySecret {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -449,8 +450,8 @@ func TestTheRulesOfAChangeHaveABound(t *testing.T) {
 	}{{1, 4000, true}, {80, 4000, false}, {3000, 10, true}} {
 		rule := "a.example ; " + strings.Repeat("x", c.bytes)
 		g := &spec.NetworkGrant{Network: spec.NetworkProxied, Deny: slices.Repeat([]string{rule}, c.count)}
-		_, err := user.ChangeNetwork(t.Context(), "box", launch.NetworkRequest{Grant: g})
-		if c.isAllowed != !errors.Is(err, launch.ErrRefused) {
+		_, err := user.ChangeNetwork(t.Context(), "box", protocol.NetworkRequest{Grant: g})
+		if c.isAllowed != !errors.Is(err, fault.ErrRefused) {
 			t.Errorf("%d rules with reasons of %d bytes: %v", c.count, c.bytes, err)
 		}
 	}
@@ -462,7 +463,7 @@ func TestARefusedAddressIsExplained(t *testing.T) {
 	const why = "a range there does not cover one address of it"
 	for text, isExplained := range map[string]bool{"10.20.3.4:80": true, "b.test": false} {
 		err := rule.allowNames(&spec.NetworkGrant{Network: spec.NetworkProxied, Allow: []string{text}})
-		if !errors.Is(err, launch.ErrRefused) || strings.Contains(err.Error(), why) != isExplained {
+		if !errors.Is(err, fault.ErrRefused) || strings.Contains(err.Error(), why) != isExplained {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

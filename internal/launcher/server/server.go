@@ -18,8 +18,9 @@ import (
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/channel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -173,14 +174,14 @@ func (s *Server) take(conn *net.UnixConn) (<-chan struct{}, error) {
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	channel, err := launch.ConnChannel(conn, 1)
+	channel, err := channel.OfConn(conn, 1)
 	if err != nil {
 		return nil, err
 	}
 	return s.takeFrom(channel, uid, groups)
 }
 
-func (s *Server) takeFrom(channel *launch.Channel, uid uint32, groups []uint32) (<-chan struct{}, error) {
+func (s *Server) takeFrom(channel *channel.Conn, uid uint32, groups []uint32) (<-chan struct{}, error) {
 	done := make(chan struct{})
 	if err := s.admit(channel, uid, groups, done); err != nil {
 		s.refusals.refuse(channel, uid, err)
@@ -190,7 +191,7 @@ func (s *Server) takeFrom(channel *launch.Channel, uid uint32, groups []uint32) 
 }
 
 // admit starts to serve a connection if its user has a rule.
-func (s *Server) admit(channel *launch.Channel, uid uint32, groups []uint32, done chan struct{}) error {
+func (s *Server) admit(channel *channel.Conn, uid uint32, groups []uint32, done chan struct{}) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining.Err() != nil {
@@ -252,7 +253,7 @@ func peerGroups(fd int) ([]uint32, error) {
 	}
 }
 
-var errEnding = fmt.Errorf("%w: the launcher is ending", launch.ErrUnavailable)
+var errEnding = fmt.Errorf("%w: the launcher is ending", fault.ErrUnavailable)
 
 // beginCall counts a call, unless the server is ending.
 func (s *Server) beginCall() error {
@@ -331,7 +332,7 @@ func (s *Server) adopt(ctx context.Context, id string) {
 	defer cancel()
 	box, err := s.core.Open(ctx, id)
 	if err != nil {
-		if !errors.Is(err, launch.ErrNotFound) && !errors.Is(err, launch.ErrNotRunning) {
+		if !errors.Is(err, fault.ErrNotFound) && !errors.Is(err, fault.ErrNotRunning) {
 			s.log.Error("adopt a sandbox", "id", id, "error", err)
 		}
 		return

@@ -20,9 +20,11 @@ import (
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/channel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -79,7 +81,7 @@ func (w *world) socket(t testing.TB, uid uint32) (conn *net.UnixConn, done <-cha
 	if err != nil {
 		t.Fatal(err)
 	}
-	channel, err := launch.NewChannel(fds[0], 1)
+	channel, err := channel.New(fds[0], 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,10 +94,10 @@ func (w *world) socket(t testing.TB, uid uint32) (conn *net.UnixConn, done <-cha
 	return conn, done
 }
 
-func (w *world) client(t testing.TB, uid uint32) *launch.Client {
+func (w *world) client(t testing.TB, uid uint32) *protocol.Client {
 	t.Helper()
 	conn, _ := w.socket(t, uid)
-	c, err := launch.NewClient(conn)
+	c, err := protocol.NewClient(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,16 +117,16 @@ func TestBlanksOfARule(t *testing.T) {
 }
 
 // box makes a sandbox.
-func box(t testing.TB, c *launch.Client, name string) spec.Info {
+func box(t testing.TB, c *protocol.Client, name string) spec.Info {
 	t.Helper()
-	i, err := c.Create(t.Context(), launch.Create{Name: name})
+	i, err := c.Create(t.Context(), protocol.Create{Name: name})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return i
 }
 
-func start(t testing.TB, c *launch.Client, id string, args ...string) *launch.Process {
+func start(t testing.TB, c *protocol.Client, id string, args ...string) *protocol.Process {
 	t.Helper()
 	p, err := c.Start(t.Context(), id, spec.Command{Args: args}, [3]*os.File{})
 	if err != nil {
@@ -141,10 +143,10 @@ func TestTheLifeOfASandbox(t *testing.T) {
 	if i := box(t, c, "box"); i.ID != "box" || i.Owner != 0 {
 		t.Errorf("%+v", i)
 	}
-	if _, err := c.Create(ctx, launch.Create{Name: "box"}); !errors.Is(err, launch.ErrExists) {
+	if _, err := c.Create(ctx, protocol.Create{Name: "box"}); !errors.Is(err, fault.ErrExists) {
 		t.Errorf("again: %v", err)
 	}
-	if i, err := c.Create(ctx, launch.Create{Name: "box", Reuse: true}); err != nil || !i.Reused {
+	if i, err := c.Create(ctx, protocol.Create{Name: "box", Reuse: true}); err != nil || !i.Reused {
 		t.Errorf("reused: %+v, %v", i, err)
 	}
 	r, wr, err := os.Pipe()
@@ -169,7 +171,7 @@ func TestTheLifeOfASandbox(t *testing.T) {
 	if err := c.Pause(ctx, "box"); err != nil {
 		t.Error(err)
 	}
-	if _, err := start(t, c, "box", "true").Wait(ctx); !errors.Is(err, launch.ErrPaused) {
+	if _, err := start(t, c, "box", "true").Wait(ctx); !errors.Is(err, fault.ErrPaused) {
 		t.Errorf("paused: %v", err)
 	}
 	if err := c.Resume(ctx, "box"); err != nil {
@@ -186,8 +188,8 @@ func TestTheLifeOfASandbox(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	var of *launch.SandboxError
-	if _, err := c.Info(ctx, "box"); !errors.Is(err, launch.ErrNotFound) || !errors.As(err, &of) || of.ID != "box" {
+	var of *fault.SandboxError
+	if _, err := c.Info(ctx, "box"); !errors.Is(err, fault.ErrNotFound) || !errors.As(err, &of) || of.ID != "box" {
 		t.Errorf("info: %v", err)
 	}
 }
@@ -196,7 +198,7 @@ func TestACommandThatDoesNotRun(t *testing.T) {
 	w := newWorld(t)
 	c := w.client(t, 0)
 	box(t, c, "box")
-	var notRun *launch.NotRunError
+	var notRun *fault.NotRunError
 	if err := start(t, c, "box", "nope").Started(t.Context()); !errors.As(err, &notRun) || notRun.Code != 127 {
 		t.Errorf("%v", err)
 	}
@@ -205,7 +207,7 @@ func TestACommandThatDoesNotRun(t *testing.T) {
 func TestNothingIsCountedThatIsOver(t *testing.T) {
 	w := newWorld(t, Rule{User: "1001"})
 	conn, done := w.socket(t, 1001)
-	c, err := launch.NewClient(conn)
+	c, err := protocol.NewClient(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +224,7 @@ func TestNothingIsCountedThatIsOver(t *testing.T) {
 		}
 		_ = p.Started(t.Context())
 	}
-	if err := c.Pause(t.Context(), "nothing"); !errors.Is(err, launch.ErrNotFound) {
+	if err := c.Pause(t.Context(), "nothing"); !errors.Is(err, fault.ErrNotFound) {
 		t.Error(err)
 	}
 	c.Close()
@@ -251,9 +253,9 @@ func TestSignalsArriveInOrderAlsoBeforeTheStart(t *testing.T) {
 }
 
 func TestACommandEndsWithItsCallAndWithTheConnection(t *testing.T) {
-	for name, end := range map[string]func(c *launch.Client, p *launch.Process) error{
-		"call":       func(_ *launch.Client, p *launch.Process) error { return p.Close() },
-		"connection": func(c *launch.Client, _ *launch.Process) error { return c.Close() },
+	for name, end := range map[string]func(c *protocol.Client, p *protocol.Process) error{
+		"call":       func(_ *protocol.Client, p *protocol.Process) error { return p.Close() },
+		"connection": func(c *protocol.Client, _ *protocol.Process) error { return c.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -309,7 +311,7 @@ func TestACreateThatNobodyLearnsOfIsUndone(t *testing.T) {
 				<-ctx.Done() // the client has gone; it is made all the same
 				return nil
 			})
-			if _, err := c.Create(ctx, launch.Create{Name: name}); !errors.Is(err, context.Canceled) {
+			if _, err := c.Create(ctx, protocol.Create{Name: name}); !errors.Is(err, context.Canceled) {
 				t.Errorf("%v", err)
 			}
 			testhost.Eventually(t, "the removal", func() bool {
@@ -325,7 +327,7 @@ func TestASandboxIsKeptWhoseClientGoesAtOnce(t *testing.T) {
 	w := newWorld(t)
 	for i := range 1000 {
 		conn, done := w.socket(t, 0)
-		c, err := launch.NewClient(conn)
+		c, err := protocol.NewClient(conn)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -350,7 +352,7 @@ func TestTheEndOfACallEndsItsCreate(t *testing.T) {
 		ended <- ctx.Err()
 		return ctx.Err()
 	})
-	if _, err := c.Create(ctx, launch.Create{}); !errors.Is(err, context.Canceled) {
+	if _, err := c.Create(ctx, protocol.Create{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 	<-ended
@@ -359,12 +361,12 @@ func TestTheEndOfACallEndsItsCreate(t *testing.T) {
 func TestTiedSandboxesEndWithTheConnection(t *testing.T) {
 	w := newWorld(t)
 	conn, done := w.socket(t, 0)
-	c, err := launch.NewClient(conn)
+	c, err := protocol.NewClient(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"tied", "again"} {
-		if _, err := c.Create(t.Context(), launch.Create{Name: name, Tied: true}); err != nil {
+		if _, err := c.Create(t.Context(), protocol.Create{Name: name, Tied: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -390,11 +392,11 @@ func TestTiedSandboxesEndWithTheConnection(t *testing.T) {
 func TestARemovalOfOneSandboxLeavesALaterOne(t *testing.T) {
 	w := newWorld(t, Rule{User: "1001", Sandboxes: 1})
 	conn, done := w.socket(t, 1001)
-	c, err := launch.NewClient(conn)
+	c, err := protocol.NewClient(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tied := launch.Create{Name: "x", Tied: true}
+	tied := protocol.Create{Name: "x", Tied: true}
 	first, err := c.Create(t.Context(), tied)
 	if err != nil {
 		t.Fatal(err)
@@ -412,7 +414,7 @@ func TestARemovalOfOneSandboxLeavesALaterOne(t *testing.T) {
 	if b := w.core.box("x"); b == nil || b.now().State != spec.StateRunning {
 		t.Fatal("the later sandbox was removed")
 	}
-	if _, err := c.Create(t.Context(), launch.Create{Name: "y"}); !errors.Is(err, launch.ErrRefused) {
+	if _, err := c.Create(t.Context(), protocol.Create{Name: "y"}); !errors.Is(err, fault.ErrRefused) {
 		t.Errorf("beyond the bound: %v", err)
 	}
 	c.Close()
@@ -450,7 +452,7 @@ func TestASandboxThatHangsBlocksNobody(t *testing.T) {
 	w := newWorld(t)
 	c := w.client(t, 0)
 	box(t, c, "box")
-	var hung []*launch.Process
+	var hung []*protocol.Process
 	for range 20 {
 		hung = append(hung, start(t, c, "stuck", "true"))
 	}
@@ -525,7 +527,7 @@ func TestShutdownLetsCommandsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer events.Close()
-	for _, p := range []*launch.Process{p, stubborn, detached} {
+	for _, p := range []*protocol.Process{p, stubborn, detached} {
 		if err := p.Started(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -534,13 +536,13 @@ func TestShutdownLetsCommandsEnd(t *testing.T) {
 	down := make(chan struct{})
 	go func() { w.Shutdown(ctx); close(down) }()
 	testhost.Eventually(t, "the drain", func() bool { return w.draining.Err() != nil })
-	if _, err := c.List(t.Context()); !errors.Is(err, launch.ErrUnavailable) {
+	if _, err := c.List(t.Context()); !errors.Is(err, fault.ErrUnavailable) {
 		t.Errorf("a new call: %v", err)
 	}
 	for what, err := range map[string]error{
 		"events": second(events.Next(t.Context())), "detached": second(detached.Wait(t.Context())),
 	} {
-		if !errors.Is(err, launch.ErrUnavailable) {
+		if !errors.Is(err, fault.ErrUnavailable) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -557,7 +559,7 @@ func TestShutdownLetsCommandsEnd(t *testing.T) {
 	}
 	cancel()
 	<-down
-	if _, err := stubborn.Wait(t.Context()); !errors.Is(err, launch.ErrUnavailable) {
+	if _, err := stubborn.Wait(t.Context()); !errors.Is(err, fault.ErrUnavailable) {
 		t.Errorf("one that did not: %v", err)
 	}
 	if w.core.box("box") == nil {
@@ -589,7 +591,7 @@ func TestAHandleIsOpenedOnceAndDroppedWhenTheSandboxIsAnother(t *testing.T) {
 	if _, err := w.core.Remove(t.Context(), "box", Condition{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.core.Create(t.Context(), launch.Create{Name: "box"}, Sources{}); err != nil {
+	if _, err := w.core.Create(t.Context(), protocol.Create{Name: "box"}, Sources{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := start(t, c, "box", "true").Wait(t.Context()); err != nil {
@@ -597,7 +599,7 @@ func TestAHandleIsOpenedOnceAndDroppedWhenTheSandboxIsAnother(t *testing.T) {
 	}
 	testhost.Eventually(t, "the release of the old one", func() bool { return old.handles() == 0 })
 	w.core.box("box").set(spec.StateStopped)
-	if _, err := start(t, c, "box", "true").Wait(t.Context()); !errors.Is(err, launch.ErrNotRunning) {
+	if _, err := start(t, c, "box", "true").Wait(t.Context()); !errors.Is(err, fault.ErrNotRunning) {
 		t.Errorf("in one that has died: %v", err)
 	}
 }
@@ -614,7 +616,7 @@ func TestPeersAreKeptApart(t *testing.T) {
 	box(t, b, "b")
 	box(t, root, "r")
 	for name, test := range map[string]struct {
-		client *launch.Client
+		client *protocol.Client
 		sees   []string
 	}{"a": {a, []string{"a"}}, "b": {b, []string{"b"}}, "root": {root, []string{"a", "b", "r"}}} {
 		all, err := test.client.List(ctx)
@@ -654,14 +656,14 @@ func TestPeersAreKeptApart(t *testing.T) {
 		"pause":     a.Pause(ctx, "b"),
 		"resume":    a.Resume(ctx, "b"),
 		"update":    a.Update(ctx, "b", spec.Limits{Pids: 20}),
-		"network":   second(a.ChangeNetwork(ctx, "b", launch.NetworkRequest{Sensitivity: spec.SensitivitySecret})),
+		"network":   second(a.ChangeNetwork(ctx, "b", protocol.NetworkRequest{Sensitivity: spec.SensitivitySecret})),
 		"undo":      a.Undo(ctx, "b", 1),
 		"discard":   a.Discard(ctx, "b"),
 		"snapshot":  a.Snapshot(ctx, "b", "s"),
 		"workspace": a.SetWorkspace(ctx, "b", t.TempDir()),
 	}
 	for what, err := range reach {
-		if !errors.Is(err, launch.ErrNotFound) {
+		if !errors.Is(err, fault.ErrNotFound) {
 			t.Errorf("%s of another's: %v", what, err)
 		}
 	}
@@ -672,22 +674,22 @@ func TestPeersAreKeptApart(t *testing.T) {
 		t.Error("it was removed")
 	}
 	for _, reuse := range []bool{false, true} {
-		if _, err := a.Create(ctx, launch.Create{Name: "b", Reuse: reuse}); !errors.Is(err, launch.ErrExists) {
+		if _, err := a.Create(ctx, protocol.Create{Name: "b", Reuse: reuse}); !errors.Is(err, fault.ErrExists) {
 			t.Errorf("create with another's name: %v", err)
 		}
 	}
 	w.core.box("b").set(spec.StateStopped) // and would be replaced
-	if _, err := a.Create(ctx, launch.Create{Name: "b", Reuse: true}); !errors.Is(err, launch.ErrExists) {
+	if _, err := a.Create(ctx, protocol.Create{Name: "b", Reuse: true}); !errors.Is(err, fault.ErrExists) {
 		t.Errorf("create with the name of another's that has died: %v", err)
 	}
 	if i := w.core.box("b").now(); i.Owner != 1002 {
 		t.Error("it was replaced")
 	}
 	box(t, a, "a2")
-	if _, err := a.Create(ctx, launch.Create{Name: "a3"}); !errors.Is(err, launch.ErrRefused) {
+	if _, err := a.Create(ctx, protocol.Create{Name: "a3"}); !errors.Is(err, fault.ErrRefused) {
 		t.Errorf("one more than allowed: %v", err)
 	}
-	if i, err := a.Create(ctx, launch.Create{Name: "a2", Reuse: true}); err != nil || !i.Reused {
+	if i, err := a.Create(ctx, protocol.Create{Name: "a2", Reuse: true}); err != nil || !i.Reused {
 		t.Errorf("one's own, at the limit: %+v, %v", i, err)
 	}
 	if _, err := w.core.Remove(ctx, "a", Condition{}); err != nil { // by another process
@@ -696,7 +698,7 @@ func TestPeersAreKeptApart(t *testing.T) {
 	box(t, a, "a3")
 	nobody := w.client(t, 1003)
 	<-nobody.Done()
-	if _, err := nobody.List(ctx); !errors.Is(err, launch.ErrRefused) || !strings.Contains(err.Error(), "user 1003") {
+	if _, err := nobody.List(ctx); !errors.Is(err, fault.ErrRefused) || !strings.Contains(err.Error(), "user 1003") {
 		t.Errorf("without a rule: %v", err)
 	}
 }
@@ -725,7 +727,7 @@ func TestThePeerIsWhoConnects(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	for uid, want := range map[uint32]error{1001: nil, 1002: launch.ErrRefused} {
+	for uid, want := range map[uint32]error{1001: nil, 1002: fault.ErrRefused} {
 		c, err := dialAs(t, path, uid)
 		if want != nil {
 			if !errors.Is(err, want) {
@@ -744,7 +746,7 @@ func TestThePeerIsWhoConnects(t *testing.T) {
 }
 
 // dialAs connects on a thread that has another user's id.
-func dialAs(t *testing.T, path string, uid uint32) (c *launch.Client, err error) {
+func dialAs(t *testing.T, path string, uid uint32) (c *protocol.Client, err error) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -764,7 +766,7 @@ func dialAs(t *testing.T, path string, uid uint32) (c *launch.Client, err error)
 		}
 		var conn *net.UnixConn
 		if conn, err = descriptor.UnixConn(os.NewFile(uintptr(fd), "client")); err == nil {
-			c, err = launch.NewClient(conn)
+			c, err = protocol.NewClient(conn)
 		}
 	}()
 	<-done
@@ -783,7 +785,7 @@ func TestABoundOfCalls(t *testing.T) {
 	c := w.client(t, 1001)
 	box(t, c, "box")
 	testhost.Eventually(t, "the call that was answered is over", func() bool { return w.of1001().calls == 0 })
-	var hung []*launch.Process
+	var hung []*protocol.Process
 	for range 3 {
 		p := start(t, c, "box", "hang")
 		if err := p.Started(t.Context()); err != nil {
@@ -791,7 +793,7 @@ func TestABoundOfCalls(t *testing.T) {
 		}
 		hung = append(hung, p)
 	}
-	if _, err := c.List(t.Context()); !errors.Is(err, launch.ErrRefused) || !strings.Contains(err.Error(), "3 calls") {
+	if _, err := c.List(t.Context()); !errors.Is(err, fault.ErrRefused) || !strings.Contains(err.Error(), "3 calls") {
 		t.Errorf("one more: %v", err)
 	}
 	if _, err := w.client(t, 1002).List(t.Context()); err != nil {
@@ -826,7 +828,7 @@ func TestEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer hers.Close()
-	next := func(e *launch.Events, want spec.EventType, id string) {
+	next := func(e *protocol.Events, want spec.EventType, id string) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
 		defer cancel()
@@ -851,7 +853,7 @@ func TestEvents(t *testing.T) {
 	// Others' doing is found out.
 	w.core.box("mine").set(spec.StateStopped)
 	next(events, spec.EventDied, "mine")
-	if _, err := w.core.Create(t.Context(), launch.Create{Name: "other"}, Sources{UID: 1001}); err != nil {
+	if _, err := w.core.Create(t.Context(), protocol.Create{Name: "other"}, Sources{UID: 1001}); err != nil {
 		t.Fatal(err)
 	}
 	next(events, spec.EventCreated, "other")
@@ -885,7 +887,7 @@ func TestAdoptOpensWhatIsUp(t *testing.T) {
 	w := newWorld(t)
 	for i, status := range []spec.State{spec.StateRunning, spec.StatePaused, spec.StateStopped} {
 		name := fmt.Sprint("b", i)
-		if _, err := w.core.Create(t.Context(), launch.Create{Name: name}, Sources{}); err != nil {
+		if _, err := w.core.Create(t.Context(), protocol.Create{Name: name}, Sources{}); err != nil {
 			t.Fatal(err)
 		}
 		w.core.box(name).set(status)
@@ -902,7 +904,7 @@ func TestConnectInOneProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := launch.NewClient(conn)
+	c, err := protocol.NewClient(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -928,7 +930,7 @@ func BenchmarkCall(b *testing.B) {
 func BenchmarkExec(b *testing.B) {
 	w := newWorld(b)
 	c := w.client(b, 0)
-	if _, err := c.Create(context.Background(), launch.Create{Name: "box"}); err != nil {
+	if _, err := c.Create(context.Background(), protocol.Create{Name: "box"}); err != nil {
 		b.Fatal(err)
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)

@@ -10,15 +10,16 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/channel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // A trunk is one connection of a client. The client opens calls on it.
 type trunk struct {
 	server  *Server
-	channel *launch.Channel
+	channel *channel.Conn
 	peer    *peer
 	groups  []uint32 // groups of the process that connected
 
@@ -33,7 +34,7 @@ type trunk struct {
 	tied map[string]spec.Info
 }
 
-func newTrunk(s *Server, channel *launch.Channel, p *peer, groups []uint32) *trunk {
+func newTrunk(s *Server, channel *channel.Conn, p *peer, groups []uint32) *trunk {
 	t := &trunk{server: s, channel: channel, peer: p, groups: groups, tied: map[string]spec.Info{}}
 	t.ctx, t.cancel = context.WithCancel(s.ctx)
 	return t
@@ -68,24 +69,24 @@ func (t *trunk) log() userLog { return t.server.clients.of(t.peer.uid) }
 func (t *trunk) listen() error {
 	ctx, cancel := context.WithTimeout(t.ctx, helloTime)
 	defer cancel()
-	if err := t.channel.Send(ctx, launch.Hello{Protocol: launch.Protocol}.Encode()); err != nil {
+	if err := t.channel.Send(ctx, protocol.Hello{Protocol: protocol.Protocol}.Encode()); err != nil {
 		return nil // the client is gone already
 	}
-	body, files, err := t.channel.Receive(ctx, launch.MaxHello)
+	body, files, err := t.channel.Receive(ctx, protocol.MaxHello)
 	descriptor.Close(files...)
 	if err != nil {
 		return unlessEnd(err)
 	}
-	var hello launch.Hello
+	var hello protocol.Hello
 	if err := json.Unmarshal(body, &hello); err != nil {
 		return fmt.Errorf("the other end is no client: %w", err)
 	}
-	if hello.Protocol != launch.Protocol {
-		return fmt.Errorf("the client speaks protocol %d, not %d", hello.Protocol, launch.Protocol) // the client has read our version
+	if hello.Protocol != protocol.Protocol {
+		return fmt.Errorf("the client speaks protocol %d, not %d", hello.Protocol, protocol.Protocol) // the client has read our version
 	}
 	for {
 		_, files, err := t.channel.Receive(t.ctx, 0)
-		var frame *launch.FrameError
+		var frame *channel.FrameError
 		switch {
 		case errors.As(err, &frame) && frame.Lost:
 			// The client sees the end of its call.
@@ -103,7 +104,7 @@ func (t *trunk) listen() error {
 
 // unlessEnd returns the error if it is a broken frame, and nil for the end of the connection.
 func unlessEnd(err error) error {
-	if _, ok := errors.AsType[*launch.FrameError](err); ok {
+	if _, ok := errors.AsType[*channel.FrameError](err); ok {
 		return err
 	}
 	return nil
@@ -111,7 +112,7 @@ func unlessEnd(err error) error {
 
 // open begins a call, on a socket that the client has sent.
 func (t *trunk) open(socket *os.File) {
-	channel, err := launch.FileChannel(socket, launch.MaxFiles)
+	channel, err := channel.OfFile(socket, channel.MaxFiles)
 	if err != nil {
 		t.log().Warn("a call's socket", "error", err)
 		return

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/upstream"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/upstream"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 

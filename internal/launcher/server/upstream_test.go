@@ -5,7 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -36,16 +37,16 @@ func TestAUserChoosesNoUpstreamProxy(t *testing.T) {
 	own := &spec.Upstream{HTTP: "http://127.0.0.1:22", HTTPS: "http://127.0.0.1:22"}
 	for i := range with.Peers {
 		r := &with.Peers[i]
-		for _, c := range []launch.Create{
+		for _, c := range []protocol.Create{
 			{Config: spec.Config{Allow: []string{"a.test"}, UpstreamProxy: "http://127.0.0.1:22"}, Upstream: own},
 			{Config: spec.Config{Allow: []string{"a.test"}}, Upstream: own},
 			{Config: spec.Config{Allow: []string{"a.test"}, UpstreamProxy: "env"}, Upstream: &spec.Upstream{}},
 		} {
-			if err := r.allow(&c, nil); !errors.Is(err, launch.ErrRefused) || strings.Contains(err.Error(), "secret") {
+			if err := r.allow(&c, nil); !errors.Is(err, fault.ErrRefused) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("user %s: %+v: %v", r.User, c, err)
 			}
 		}
-		c := launch.Create{Config: spec.Config{Allow: []string{"a.test"}}}
+		c := protocol.Create{Config: spec.Config{Allow: []string{"a.test"}}}
 		if err := r.allow(&c, nil); err != nil {
 			t.Errorf("user %s: %v", r.User, err)
 		}
@@ -76,7 +77,7 @@ func TestAUserOfAnUpstreamProxyHasTheNamesOfTheRule(t *testing.T) {
 		} {
 			grant := c.Grant()
 			_, err := r.allowGrant(&grant)
-			if isRefused := errors.Is(err, launch.ErrRefused); isRefused != (r.upstream != nil) || !isRefused && err != nil {
+			if isRefused := errors.Is(err, fault.ErrRefused); isRefused != (r.upstream != nil) || !isRefused && err != nil {
 				t.Errorf("user %s: %+v: %v", r.User, grant, err)
 			}
 		}

@@ -3,7 +3,7 @@ package server
 import (
 	"context"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 )
 
 // setWorkspace gives a sandbox that is up another workspace. The peer's rule must allow the
@@ -11,7 +11,7 @@ import (
 func (c *call) setWorkspace(ctx context.Context, box Sandbox) error {
 	dir := c.request.Workspace
 	if dir == "" {
-		return &launch.ConfigError{Reason: "workspace without a directory"}
+		return &fault.ConfigError{Reason: "workspace without a directory"}
 	}
 	files, err := byPath(c.request.Paths, c.files)
 	if err != nil {

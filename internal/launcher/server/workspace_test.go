@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 func TestAWorkspaceForALiveSandboxIsHeldToTheRule(t *testing.T) {
@@ -27,9 +27,9 @@ func TestAWorkspaceForALiveSandboxIsHeldToTheRule(t *testing.T) {
 		err     error
 	}{
 		"mine":            {"x", mine, nil},
-		"another's":       {"x", foreign, launch.ErrRefused},
-		"outside":         {"x", outside, launch.ErrRefused},
-		"another sandbox": {"theirs", mine, launch.ErrNotFound},
+		"another's":       {"x", foreign, fault.ErrRefused},
+		"outside":         {"x", outside, fault.ErrRefused},
+		"another sandbox": {"theirs", mine, fault.ErrNotFound},
 	} {
 		if err := c.SetWorkspace(t.Context(), test.id, test.dir); !errors.Is(err, test.err) {
 			t.Errorf("%s: %v", name, err)

@@ -1,0 +1,170 @@
+package apply
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"hash"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// checkGone finds the conflict of a new entry: an earlier apply has put one there, and
+// the host has deleted that one.
+func (p *Plan) checkGone(c *spec.Change) {
+	if _, applied := p.o.Stamps[c.Path]; !applied {
+		return
+	}
+	if _, err := p.tree.stat(c.Path); missing(err) || noDirectory(err) {
+		p.conflict(c.Path, "was deleted on the host since it was applied")
+	}
+}
+
+// same tells whether an entry of the tree equals the entry that would be put there. It
+// does not look into directories.
+func (p *Plan) same(c *spec.Change, e entry) (bool, error) {
+	if e.fileType() != c.Type || c.Type != spec.TypeSymlink && e.Mode&0o7777 != p.o.carriedMode(c) {
+		return false, nil
+	}
+	switch c.Type {
+	case spec.TypeSymlink:
+		link, err := p.tree.readlink(c.Path)
+		return link == c.Link, err
+	case spec.TypeFile:
+		same, err := p.sameContent(c, e)
+		if !same || err != nil {
+			return false, err
+		}
+		return p.sameAttributes(c)
+	case spec.TypeDirectory:
+		return p.sameAttributes(c)
+	case spec.TypeFIFO:
+		return true, nil
+	}
+	return false, nil
+}
+
+// sameAttributes tells whether the user's attributes of an entry of the tree are those
+// that would be put there. An entry whose attributes cannot be read counts as different.
+func (p *Plan) sameAttributes(c *spec.Change) (bool, error) {
+	theirs, err := p.tree.xattrsAt(c.Path, unix.O_NONBLOCK|unix.O_NOCTTY)
+	if errors.Is(err, unix.EACCES) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	notUser := func(name string, _ []byte) bool { return !strings.HasPrefix(name, "user.") || !isData(name) }
+	ours := maps.Clone(c.Xattrs)
+	maps.DeleteFunc(ours, notUser)
+	maps.DeleteFunc(theirs, notUser)
+	return maps.EqualFunc(ours, theirs, equalBytes), nil
+}
+
+func (p *Plan) sameContent(c *spec.Change, e entry) (bool, error) {
+	if e.Size != c.Size {
+		return false, nil
+	}
+	ours, err := p.stack.Open(c.Path)
+	if err != nil {
+		return false, err
+	}
+	defer ours.Close()
+	theirs, err := p.tree.openFile(c.Path)
+	if errors.Is(err, unix.EACCES) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer theirs.Close()
+	return layer.EqualContent(ours, theirs, c.Size)
+}
+
+func (t *tree) readlink(path string) (string, error) {
+	dir, name, err := t.parent(path)
+	if err != nil {
+		return "", err
+	}
+	b := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(dir, name, b)
+	if err != nil {
+		return "", &pathError{path, err}
+	}
+	return string(b[:n]), nil
+}
+
+// victim returns the digest of a directory that is removed or replaced, and refuses a
+// directory with mounts.
+func (t *tree) victim(path string, e entry) (string, error) {
+	if e.mount {
+		return "", &pathError{path, unix.EBUSY}
+	}
+	if !e.dir() {
+		return "", nil
+	}
+	return t.digest(path, func(at string, e entry) error {
+		if e.mount {
+			return &pathError{at, unix.EBUSY}
+		}
+		return nil
+	})
+}
+
+// comesAgain tells whether a removed entry equals the new entry of its path.
+func (p *Plan) comesAgain(path string, e entry) (bool, error) {
+	i, found := slices.BinarySearchFunc(p.changes, path, func(c spec.Change, path string) int { return comparePaths(c.Path, path) })
+	if !found || p.changes[i].Kind == spec.Deleted {
+		return false, nil
+	}
+	return p.same(&p.changes[i], e)
+}
+
+// comparePaths orders paths as a walk meets them: a directory, its entries, then the
+// next name.
+func comparePaths(a, b string) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] == b[i] {
+			continue
+		}
+		switch {
+		case a[i] == '/':
+			return -1
+		case b[i] == '/':
+			return 1
+		}
+		return cmp.Compare(a[i], b[i])
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+// digest identifies all entries below a directory. A move of the directory does not
+// change the digest. It calls look with each entry.
+func (t *tree) digest(path string, look func(path string, e entry) error) (string, error) {
+	digest := sha256.New()
+	err := t.walk(path, func(at string, e entry) error {
+		digestEntry(digest, at[len(path):], e)
+		return look(at, e)
+	})
+	return hex.EncodeToString(digest.Sum(nil)), err
+}
+
+func digestEntry(h hash.Hash, path string, e entry) {
+	b := append([]byte(path), 0)
+	b = binary.LittleEndian.AppendUint64(b, e.Ino)
+	b = binary.LittleEndian.AppendUint32(b, e.Mode)
+	b = binary.LittleEndian.AppendUint64(b, uint64(e.Size))
+	b = binary.LittleEndian.AppendUint64(b, uint64(e.MTime))
+	if e.dir() || e.links == 1 { // else the ctime changes as other names are moved
+		b = binary.LittleEndian.AppendUint64(b, uint64(e.ctime))
+	}
+	h.Write(b)
+}

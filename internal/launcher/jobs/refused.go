@@ -1,0 +1,38 @@
+package jobs
+
+import (
+	"fmt"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A refusal describes calls that the profile has refused to a command.
+type refusal struct {
+	calls agent.Refused
+	// object ends the sentence "the profile NAME refused". wayOut follows in brackets.
+	object, wayOut string
+}
+
+func refusals() []refusal {
+	return []refusal{
+		{agent.RefusedTrace, "to trace a process (ptrace), as debuggers and LeakSanitizer do", "allow it with --seccomp debug"},
+		{agent.RefusedPerf, "performance events (perf_event_open)", "give a profile file to --seccomp"},
+		{agent.RefusedBPF, "BPF programs (bpf)", "give a profile file to --seccomp"},
+		{agent.RefusedNamespace, "a new namespace, as containers and the sandboxes of browsers need it", "a browser needs --no-sandbox; containers do not start in a sandbox"},
+		{agent.RefusedMount, "a mount", "show a directory of the host with --bind"},
+	}
+}
+
+// refusedCalls are the refused calls of a command, as violations and as causes of a failure.
+func (e ending) refusedCalls() (violations []spec.Violation, causes []string) {
+	for _, r := range refusals() {
+		if e.refused&r.calls == 0 {
+			continue
+		}
+		text := fmt.Sprintf("the profile %s refused %s (%s)", e.profile, r.object, r.wayOut)
+		violations = append(violations, spec.Violation{Kind: "syscall", Detail: text})
+		causes = append(causes, text)
+	}
+	return violations, causes
+}

@@ -1,0 +1,317 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/names"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/sniff"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/upstream"
+)
+
+// The time that a client has for its first byte.
+const (
+	// silentTime: then the server may have to speak first, and the proxy connects to it.
+	silentTime = 20 * time.Millisecond
+	// deniedTime: then the connection is reset. A client of plain HTTP gets the reason before.
+	deniedTime = 50 * time.Millisecond
+	// askTime: then the embedder is asked about the connection. A request within this time has a method and a
+	// path for the question.
+	askTime = 500 * time.Millisecond
+	// requestTime: the rules allow plain HTTP only.
+	requestTime = 10 * time.Second
+)
+
+// A connection is one captured connection.
+type connection struct {
+	box     *Sandbox
+	client  *net.TCPConn
+	idle    time.Duration
+	event   Event
+	session *session    // nil: not connected to the server
+	forget  func() bool // ends the watch of the context for the session
+}
+
+// Serve serves a captured connection until both sides have ended. The local address of the connection
+// is its destination. The end of the context resets the connection.
+func Serve(ctx context.Context, client *net.TCPConn, box *Sandbox) {
+	serve(ctx, client, box, idleTime)
+}
+
+func serve(ctx context.Context, client *net.TCPConn, box *Sandbox, idle time.Duration) {
+	c := &connection{box: box, client: client, idle: idle, event: Event{Time: time.Now()}}
+	defer func() { box.Report(c.event) }()
+	defer c.end()
+	destination := client.LocalAddr().(*net.TCPAddr).AddrPort() //nolint:forcetypeassert // of TCP
+	destination = netip.AddrPortFrom(destination.Addr().Unmap(), destination.Port())
+	c.event.Port = destination.Port()
+	name, isName := box.Names.Name(destination.Addr())
+	if isName {
+		c.event.Name = name
+	} else {
+		c.event.Address = destination
+	}
+	defer context.AfterFunc(ctx, func() { reset(client) })()
+	setBuffers(client, box.ClientBuffer)
+	switch {
+	case isProxy(destination):
+		c.serveProxy(ctx)
+	case isName:
+		c.serveName(ctx)
+	default:
+		c.serveAddress(ctx, destination)
+	}
+}
+
+func (c *connection) end() {
+	_ = c.client.Close() // a connection with an error was reset before
+	c.leave()
+	c.event.Duration = time.Since(c.event.Time)
+}
+
+// leave counts the bytes of the session, which has ended.
+func (c *connection) leave() {
+	if c.session == nil {
+		return
+	}
+	c.forget()
+	c.event.Sent += c.session.sent.Load()
+	c.event.Received += c.session.received.Load()
+	if c.event.Reason == "" && c.session.isTimeOut() {
+		c.event.Reason = "the connection was idle"
+	}
+	c.session = nil
+}
+
+// deny resets the connection.
+func (c *connection) deny(rule, reason string) {
+	c.event.Decision, c.event.Rule, c.event.Reason = Denied, rule, reason
+	c.abort()
+}
+
+// fail resets the connection. One that has a server stays allowed.
+func (c *connection) fail(err error) {
+	if c.session != nil {
+		c.session.finish(err)
+		return
+	}
+	c.miss(err)
+	var denied *deniedError
+	if errors.As(err, &denied) {
+		c.event.Decision, c.event.Rule = Denied, denied.rule
+	}
+	c.abort()
+}
+
+func (c *connection) abort() {
+	reset(c.client)
+	if c.session != nil {
+		c.session.finish(net.ErrClosed)
+	}
+}
+
+func (c *connection) allow(v rules.Verdict) {
+	c.event.Decision, c.event.Rule = Allowed, v.Rule
+}
+
+// serveAddress serves a connection without a name.
+func (c *connection) serveAddress(ctx context.Context, to netip.AddrPort) {
+	v, refused := c.judgeDestination(to)
+	if refused != nil {
+		c.denySoon(refused)
+		return
+	}
+	c.allow(v)
+	server, err := c.dial(ctx)
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	c.start(ctx, server)
+	c.session.finish(c.session.send())
+}
+
+// judgeDestination judges a destination without a name. A synthetic address without a name, and an address
+// of the sandbox itself, has no rule. Clients are told the same about an address of the host as about an address
+// without a rule.
+func (c *connection) judgeDestination(to netip.AddrPort) (rules.Verdict, *deniedError) {
+	v := c.box.Rules.Destination(to.Addr(), to.Port())
+	switch {
+	case !v.Allowed, names.Reserved(to.Addr()):
+		return v, denied(v)
+	case !OpensDestination(v, c.box.IsHost(to.Addr())):
+		reason := fmt.Sprintf("%s is an address of the host itself; add --allow %s", to, to)
+		return v, &deniedError{v.Rule, reason, rules.MissingAddress(to).Reason}
+	}
+	return v, nil
+}
+
+// denySoon gives a client of plain HTTP the reason.
+func (c *connection) denySoon(refused *deniedError) {
+	if o, err := sniff.Read(c.client, deniedTime); err == nil && o.Kind == sniff.HTTP {
+		r, err := sniff.NewRequests(o, c.client, c.idle).Next()
+		status := http.StatusForbidden
+		if _, isMalformed := errors.AsType[*sniff.MalformedError](err); isMalformed {
+			status = http.StatusBadRequest
+		}
+		c.event.Decision, c.event.Rule, c.event.Reason = Denied, refused.rule, refused.reason
+		c.write(r, status, refused.told)
+		return
+	}
+	c.deny(refused.rule, refused.reason)
+}
+
+// start begins to pass on the bytes of the server.
+func (c *connection) start(ctx context.Context, server upstream.Conn) {
+	c.join(ctx, server)
+	c.session.startReceiving()
+}
+
+// join makes the session of the client and a server.
+func (c *connection) join(ctx context.Context, server upstream.Conn) {
+	setBuffers(tcpOf(server), c.box.ServerBuffer)
+	c.session = newSession(c.client, server, c.idle, c.box.Meter)
+	c.forget = context.AfterFunc(ctx, func() { reset(tcpOf(server)) })
+}
+
+// dial connects to the server of the name, or to the address if there is no name, also through a tunnel.
+func (c *connection) dial(ctx context.Context) (upstream.Conn, error) {
+	p, err := c.upstreamFor(upstream.Tunnel)
+	if err != nil {
+		return nil, err
+	}
+	if p != nil {
+		return c.tunnelThrough(ctx, p)
+	}
+	server, err := c.dialDirectly(ctx)
+	if err != nil { // an interface with a nil pointer is not nil
+		return nil, c.hinted(err)
+	}
+	return server, nil
+}
+
+// dialDirectly connects without an upstream proxy.
+func (c *connection) dialDirectly(ctx context.Context) (*net.TCPConn, error) {
+	if c.event.Name == "" {
+		return dialAddress(ctx, c.event.Address)
+	}
+	server, err := c.box.dialName(ctx, c.event.Name, c.event.Port)
+	if err == nil {
+		c.event.Address = addressOf(server)
+	}
+	return server, err
+}
+
+// connect connects to the server, unless the connection is there.
+func (c *connection) connect(ctx context.Context) error {
+	if c.session != nil {
+		return nil
+	}
+	server, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	c.start(ctx, server)
+	return nil
+}
+
+// serveName serves a connection to a name. If rules allow more than plain HTTP, the server of a silent
+// client can speak first. Then the client's first bytes are judged when they come.
+func (c *connection) serveName(ctx context.Context) {
+	v := c.box.Rules.Connect(c.event.Name, c.event.Port)
+	c.serveOpening(ctx, v, func(wait time.Duration) (sniff.Opening, error) { return sniff.Read(c.client, wait) })
+}
+
+// waitFor is the time that a client has for its first byte.
+func (c *connection) waitFor(v rules.Verdict) time.Duration {
+	switch {
+	case v.Allowed && c.awaitsRequest():
+		return requestTime
+	case v.Allowed:
+		return silentTime
+	case v.IsHTTP:
+		return requestTime
+	case c.canAsk(v):
+		return askTime
+	}
+	return deniedTime
+}
+
+// canAsk says whether the embedder can allow a refused case.
+func (c *connection) canAsk(v rules.Verdict) bool {
+	return !v.Allowed && !v.IsDenied() && c.event.Name != "" && c.box.Ask != nil
+}
+
+// hold asks the embedder about a refused case, and waits for the answer. Without an embedder the verdict stays.
+// Method and path are empty for a connection.
+func (c *connection) hold(ctx context.Context, v rules.Verdict, method, path string) rules.Verdict {
+	if !c.canAsk(v) {
+		return v
+	}
+	return c.box.Ask(ctx, c.event.Name, c.event.Port, method, path)
+}
+
+// serveOpening judges the client's first bytes, which read reads.
+func (c *connection) serveOpening(ctx context.Context, v rules.Verdict, read func(time.Duration) (sniff.Opening, error)) {
+	o, err := read(c.waitFor(v))
+	if errors.Is(err, sniff.ErrSilent) {
+		if v = c.hold(ctx, v, "", ""); !v.Allowed {
+			c.deny(v.Rule, v.Reason)
+			return
+		}
+		c.allow(v)
+		if failed := c.connect(ctx); failed != nil {
+			if o, err = c.lateRequest(failed, read); err != nil {
+				c.fail(err)
+				return
+			}
+		}
+		for errors.Is(err, sniff.ErrSilent) && !c.session.isIdle() {
+			o, err = read(c.idle / 4)
+		}
+	}
+	var malformed *sniff.MalformedError
+	switch {
+	case err == nil && o.Kind == sniff.HTTP:
+		c.serveRequests(ctx, o)
+	case !v.Allowed && (err != nil || !c.canAsk(v)):
+		c.deny(v.Rule, v.Reason)
+	case errors.As(err, &malformed):
+		c.deny(v.Rule, malformed.Reason)
+	case errors.Is(err, io.EOF), err == nil && o.Kind == sniff.Other:
+		c.pass(ctx, v, o)
+	case err != nil:
+		c.fail(err)
+	case o.ServerName == "":
+		c.deny(v.Rule, fmt.Sprintf("TLS without a server name (SNI) is not allowed; ask for %s", c.event.Name))
+	case !c.box.means(o.ServerName, c.event.Name):
+		c.deny(v.Rule, fmt.Sprintf("TLS asks for the server name %.255q at an address of %s", o.ServerName, c.event.Name))
+	default:
+		c.pass(ctx, v, o)
+	}
+}
+
+// pass sends the opening on, and copies both directions to their ends.
+func (c *connection) pass(ctx context.Context, v rules.Verdict, o sniff.Opening) {
+	if v = c.hold(ctx, v, "", ""); !v.Allowed {
+		c.deny(v.Rule, v.Reason)
+		return
+	}
+	c.allow(v)
+	if err := c.connect(ctx); err != nil {
+		c.fail(err)
+		return
+	}
+	_, err := c.session.Write(o.Bytes)
+	if err == nil {
+		err = c.session.send()
+	}
+	c.session.finish(err)
+}

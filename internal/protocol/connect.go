@@ -1,0 +1,58 @@
+package protocol
+
+import (
+	"context"
+	"net"
+	"os"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+)
+
+// A Target is a port of a sandbox.
+type Target struct {
+	// Network is tcp or udp, and may end in 4 or 6.
+	Network string `json:"network"`
+	// Address is HOST:PORT. The host is empty, localhost or a loopback address.
+	Address string `json:"address"`
+}
+
+// Dial connects to a port of a sandbox.
+//
+// Errors: ErrNotFound, ErrNotRunning, *ConfigError for another target, ECONNREFUSED if nothing
+// listens.
+func (c *Client) Dial(ctx context.Context, id string, to Target) (net.Conn, error) {
+	f, err := c.openFile(ctx, &Request{Op: OpDial, ID: id, Target: to})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return net.FileConn(f)
+}
+
+// NetworkDecider opens the channel on which the client decides about the connections of a sandbox.
+//
+// Errors: ErrNotFound, ErrNotRunning, *ConfigError for a sandbox that asks for no decisions.
+func (c *Client) NetworkDecider(ctx context.Context, id string) (*os.File, error) {
+	return c.openFile(ctx, &Request{Op: OpNetworkDecide, ID: id})
+}
+
+// openFile returns the file that the launcher opens for a request.
+func (c *Client) openFile(ctx context.Context, r *Request) (*os.File, error) {
+	ch, err := c.open(ctx, r, nil, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		ch.Close()
+		ch.Discard()
+	}()
+	_, files, err := c.receive(ctx, ch)
+	if err != nil {
+		return nil, err
+	}
+	if len(files) != 1 {
+		descriptor.Close(files...)
+		return nil, errAnswer
+	}
+	return files[0], nil
+}
