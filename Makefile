@@ -68,7 +68,7 @@ MKFS := /usr/sbin/mkfs.ext4=e2fsprogs /usr/sbin/mkfs.xfs=xfsprogs /usr/sbin/mkfs
 # The race detector makes tests up to five times slower, and sandboxes, too: their processes start from
 # the test's program. Packages with one goroutine do without the detector. So do packages whose tests
 # make many sandboxes. There the tests about several callers run a second time, with the detector.
-ALONE := images/store internal/changes/apply internal/changes/layertar internal/changes/patch internal/launcher internal/inside/agent internal/network/egress sandbox cmd/sandbox-runtime
+ALONE := images/store internal/changes/apply internal/changes/patch internal/launcher internal/inside/agent internal/network/egress sandbox cmd/sandbox-runtime
 STAGE_TESTS := Staged|Cancelled|OneApply|RandomApplies|Swapped|PipesOfTheHost|AppliedTorn
 CALLERS_TESTS := AtOnce|Many|During|While|Claim|Blank|Aside|Unfinished|Cancel|Wait|Close|Snapshots|Sweep|Idle|Transaction
 # Tests run their own binary again and again: no second's sleep at each exit.
@@ -89,8 +89,8 @@ raced:
 FUZZ := internal/inside/agent:FuzzParseEvent internal/inside/agent:FuzzParseList internal/protocol:FuzzReceive   \
 	internal/launcher/server:FuzzServer
 # Parsers of a few lines, which take less.
-FUZZ_SMALL := internal/inside/logfile:FuzzReadersSurviveAnyFile internal/changes/patch:FuzzQuote internal/changes/patch:FuzzTerminal internal/inside/files:FuzzParseAnswer   \
-	internal/inside/files:FuzzParseRequest spec:FuzzLookup internal/network/egress/rules:FuzzParse   \
+FUZZ_SMALL := internal/inside/streams:FuzzReadersSurviveAnyFile internal/changes/patch:FuzzQuote internal/changes/patch:FuzzTerminal internal/inside/files:FuzzParseAnswer   \
+	internal/inside/files:FuzzParseRequest spec:FuzzLookup internal/network/rules:FuzzParse   \
 	internal/network/egress/answer:FuzzAnswer internal/network/egress/sniff:FuzzRead   \
 	internal/network/egress/sniff:FuzzRequestsToAProxy   \
 	internal/network/egress/link:FuzzParseReport internal/network/egress:FuzzReports images/index:FuzzBuild images/inflate:FuzzCopy   \

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/glob"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // ForbidHugepages has the group at path, and all groups below it, get no huge pages:
@@ -56,7 +56,7 @@ func (h *Host) forbidHugepages(t tree, group string) error {
 			return err
 		}
 	}
-	files, err := glob.Find(t.path(group), t.hugepageLimits())
+	files, err := descriptor.Glob(t.path(group), t.hugepageLimits())
 	if err != nil {
 		return err
 	}

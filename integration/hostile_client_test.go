@@ -132,7 +132,7 @@ func (h *hostileClient) drop() {
 	h.raw = nil
 }
 
-func (h *hostileClient) keep(trees []protocol.Tree) {
+func (h *hostileClient) keep(trees []layer.Overlay) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, tree := range trees {

@@ -23,7 +23,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/channel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -165,7 +165,7 @@ func TestSandboxesOutliveTheirLauncher(t *testing.T) {
 		t.Errorf("the detached one: %+v, %v", result, err)
 	}
 	stdout, _ := again.Output()
-	if kept, err := io.ReadAll(io.NewSectionReader(stdout, logfile.Start, 100)); err != nil || string(kept) != "begun\n" {
+	if kept, err := io.ReadAll(io.NewSectionReader(stdout, streams.Start, 100)); err != nil || string(kept) != "begun\n" {
 		t.Errorf("it has written %q, %v", kept, err)
 	}
 	if err := c.Remove(t.Context(), "box"); err != nil {

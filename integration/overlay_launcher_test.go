@@ -75,7 +75,7 @@ func TestALauncherHandsLayersToTheirOwner(t *testing.T) {
 		for _, tree := range trees {
 			defer tree.Close()
 		}
-		if len(trees) != 1 || len(trees[0].Layers) != 1 || trees[0].Path != dir || trees[0].Owner != (protocol.Owner{UID: uid, GID: uid}) || trees[0].Stamps["new\xff"] != stamp {
+		if len(trees) != 1 || len(trees[0].Layers) != 1 || trees[0].Path != dir || trees[0].Owner != (layer.Owner{UID: uid, GID: uid}) || trees[0].Stamps["new\xff"] != stamp {
 			t.Fatalf("%+v", trees)
 		}
 		upper := trees[0].Layers[0]

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/glob"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/conffiles"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
@@ -106,7 +106,7 @@ func etcNames(dir string, present []string) ([]string, error) {
 		case !meta && slices.Contains(present, top):
 			names = append(names, pattern)
 		case meta && slices.ContainsFunc(present, func(name string) bool { ok, _ := path.Match(top, name); return ok }):
-			found, err := glob.Find(dir, pattern)
+			found, err := descriptor.Glob(dir, pattern)
 			if err != nil {
 				return nil, err
 			}
@@ -129,11 +129,11 @@ const (
 // so only their names are read: 20-mbstring.ini loads mbstring.so.
 func phpModules(dir, lib string) (map[string]string, error) {
 	files := map[string]string{}
-	found, err := glob.Find(dir, phpConfigured)
+	found, err := descriptor.Glob(dir, phpConfigured)
 	if err != nil {
 		return nil, err
 	}
-	libs, err := glob.Find(lib, phpAPIs+"/*.so")
+	libs, err := descriptor.Glob(lib, phpAPIs+"/*.so")
 	if err != nil {
 		return nil, err
 	}

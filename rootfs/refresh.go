@@ -9,12 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/glob"
 )
 
 // upgraded returns files and directories of the host that an upgrade or an installation changes.
 func upgraded() ([]string, error) {
-	libraries, err := glob.Find("/usr/lib", "*-linux-*")
+	libraries, err := descriptor.Glob("/usr/lib", "*-linux-*")
 	return append(libraries,
 		"/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/share", "/usr/local/bin", "/usr/local/lib",
 		"/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl/certs",

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/glob"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
@@ -76,7 +75,7 @@ func (b *stampBook) addPattern(dir, pattern string) error {
 			b.add(path.Join(dir, pattern))
 			continue
 		}
-		found, err := glob.Find(dir, pattern)
+		found, err := descriptor.Glob(dir, pattern)
 		if err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/apply"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlaid"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 )
 
@@ -128,7 +128,7 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (_ *Applied, err er
 			continue
 		}
 		if t.Image && chosen.hasHost(c.trees) {
-			done.LeftOut = append(done.LeftOut, Unapplied{Path: t.Path, Reason: overlaid.OfImage})
+			done.LeftOut = append(done.LeftOut, Unapplied{Path: t.Path, Reason: layer.NothingBelowImage})
 			continue
 		}
 		if err := t.Applicable(); err != nil {
@@ -212,7 +212,7 @@ func afterOthers(err error, plans []*treePlan) error {
 // A treePlan is the plan for one tree.
 type treePlan struct {
 	*apply.Plan
-	tree *overlaid.Tree
+	tree *layer.Tree
 	// untold says that the sandbox does not know of the commit.
 	untold bool
 }
@@ -228,7 +228,7 @@ func (p *treePlan) close() error {
 // the caller's context has ended.
 const tellTime = 30 * time.Second
 
-func (c *Changes) plan(ctx context.Context, t *overlaid.Tree, paths []string, o ApplyOptions) (*treePlan, error) {
+func (c *Changes) plan(ctx context.Context, t *layer.Tree, paths []string, o ApplyOptions) (*treePlan, error) {
 	// Else the plan would be made of a tree that another apply has changed half-way.
 	earlier, err := apply.RecoverAndTell(t.Top, c.tellOwn(ctx, t))
 	if err != nil {
@@ -244,7 +244,7 @@ func (c *Changes) plan(ctx context.Context, t *overlaid.Tree, paths []string, o 
 		Setuid: o.Setuid || o.AllowAutorun, Source: t.Source(c.id), Verify: c.verify, Untie: c.untie(t), OverwriteOnly: map[string]bool{},
 	}
 	for _, name := range o.OverwriteOnly {
-		if overlaid.Beneath(name, t.Path) {
+		if layer.Beneath(name, t.Path) {
 			options.OverwriteOnly[strings.TrimPrefix(strings.TrimPrefix(name, t.Path), "/")] = true
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 )
 
@@ -50,11 +49,11 @@ type outputKeeper interface {
 
 // A logKeeper is an outputKeeper of this module, whose files have head and tail.
 type logKeeper interface {
-	Output() (stdout, stderr logfile.File)
+	Output() (stdout, stderr streams.LogFile)
 }
 
 // logsOf returns the files with the output of a detached command.
-func logsOf(e Execution) (stdout, stderr logfile.File, ok bool) {
+func logsOf(e Execution) (stdout, stderr streams.LogFile, ok bool) {
 	switch e := e.(type) {
 	case logKeeper:
 		stdout, stderr = e.Output()
@@ -86,7 +85,7 @@ type keptOutput struct {
 }
 
 type keptStream struct {
-	file   logfile.File // without a File nothing is kept
+	file   streams.LogFile // without a File nothing is kept
 	to     io.Writer
 	offset int64
 	end    int64 // of the last lines, if only these are copied

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlaid"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
@@ -27,7 +26,7 @@ import (
 type Changes struct {
 	id     string
 	source layered
-	trees  []*overlaid.Tree
+	trees  []*layer.Tree
 	notes  []string
 	// created tells a sandbox with its files in memory from a later one with its id. Zero:
 	// the files are on disk.
@@ -38,7 +37,7 @@ type Changes struct {
 
 // layered is an Instance whose writes lie on layers.
 type layered interface {
-	Layers(ctx context.Context) ([]protocol.Tree, error)
+	Layers(ctx context.Context) ([]layer.Overlay, error)
 	Applied(ctx context.Context, tree string, stamps map[string]layer.Stamp) error
 	Verify(ctx context.Context, sync bool) error
 	Untie(ctx context.Context, u protocol.Untie) error
@@ -71,7 +70,7 @@ func (s *Sandbox) Changes(ctx context.Context) (*Changes, error) {
 		return nil, about(s.info.ID, err)
 	}
 	for _, t := range trees {
-		c.trees = append(c.trees, &overlaid.Tree{Tree: t, RunsAs: *s.info.Config.User})
+		c.trees = append(c.trees, &layer.Tree{Overlay: t, RunsAs: *s.info.Config.User})
 	}
 	for _, t := range c.trees {
 		if err := t.Open(); err != nil {
@@ -208,7 +207,7 @@ func isOfDisk(err error) bool {
 }
 
 // prefix begins the paths of a tree in a saved file.
-func (c *Changes) prefix(t *overlaid.Tree) string {
+func (c *Changes) prefix(t *layer.Tree) string {
 	if len(c.trees) == 1 {
 		return ""
 	}
@@ -216,7 +215,7 @@ func (c *Changes) prefix(t *overlaid.Tree) string {
 }
 
 // find is the tree that holds a path, and the path in it.
-func (c *Changes) find(name string) (*overlaid.Tree, string, error) {
+func (c *Changes) find(name string) (*layer.Tree, string, error) {
 	if len(c.trees) == 0 {
 		return nil, "", &Error{c.id, errNoOverlay}
 	}
@@ -230,9 +229,9 @@ func (c *Changes) find(name string) (*overlaid.Tree, string, error) {
 		return nil, "", outsideError(fmt.Sprintf("%q: with several overlays (%s) name absolute paths", name, strings.Join(c.Trees(), ", ")))
 	}
 	name = path.Clean(name)
-	var in *overlaid.Tree
+	var in *layer.Tree
 	for _, t := range c.trees {
-		if overlaid.Beneath(name, t.Path) && (in == nil || len(t.Path) > len(in.Path)) {
+		if layer.Beneath(name, t.Path) && (in == nil || len(t.Path) > len(in.Path)) {
 			in = t
 		}
 	}
@@ -253,11 +252,11 @@ func (outsideError) Is(target error) bool { return target == fs.ErrNotExist }
 var errNoOverlay = fmt.Errorf("has no overlay, so that no change is on a layer: %w", ErrUnavailable)
 
 // A choice has the chosen paths of each tree. Nil: all paths of all trees.
-type choice map[*overlaid.Tree][]string
+type choice map[*layer.Tree][]string
 
 // of are the chosen paths of a tree: no paths for the whole tree. It is false if nothing
 // of the tree was chosen.
-func (c choice) of(t *overlaid.Tree) ([]string, bool) {
+func (c choice) of(t *layer.Tree) ([]string, bool) {
 	paths, some := c[t]
 	if slices.Contains(paths, "") {
 		paths = nil
@@ -266,8 +265,8 @@ func (c choice) of(t *overlaid.Tree) ([]string, bool) {
 }
 
 // hasHost says whether a path of the host was chosen.
-func (c choice) hasHost(trees []*overlaid.Tree) bool {
-	return slices.ContainsFunc(trees, func(t *overlaid.Tree) bool {
+func (c choice) hasHost(trees []*layer.Tree) bool {
+	return slices.ContainsFunc(trees, func(t *layer.Tree) bool {
 		_, ok := c.of(t)
 		return ok && !t.Image
 	})
@@ -282,7 +281,7 @@ func (c *Changes) choose(paths []string) (choice, error) {
 	for _, name := range paths {
 		above := false
 		for _, t := range c.trees {
-			if path.IsAbs(name) && t.Path != path.Clean(name) && overlaid.Beneath(t.Path, path.Clean(name)) {
+			if path.IsAbs(name) && t.Path != path.Clean(name) && layer.Beneath(t.Path, path.Clean(name)) {
 				chosen[t] = append(chosen[t], "")
 				above = true
 			}

@@ -50,7 +50,7 @@ type altered struct {
 
 type fakeInstance interface {
 	sandbox.Instance
-	Layers(ctx context.Context) ([]protocol.Tree, error)
+	Layers(ctx context.Context) ([]layer.Overlay, error)
 	Applied(ctx context.Context, tree string, stamps map[string]layer.Stamp) error
 	Verify(ctx context.Context, sync bool) error
 	Untie(ctx context.Context, u protocol.Untie) error

@@ -9,10 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
-	"golang.org/x/sync/semaphore"
 )
 
 // isolated makes sandboxes by a launcher, to which it connects when it is first
@@ -326,8 +327,8 @@ func (i *isolatedInstance) SetWorkspace(ctx context.Context, dir string) error {
 	return i.do(ctx, func(c *protocol.Client, id string) error { return c.SetWorkspace(ctx, id, dir) })
 }
 
-func (i *isolatedInstance) Layers(ctx context.Context) ([]protocol.Tree, error) {
-	return ask(ctx, i.provider, func(c *protocol.Client) ([]protocol.Tree, error) { return c.Layers(ctx, i.info.ID) })
+func (i *isolatedInstance) Layers(ctx context.Context) ([]layer.Overlay, error) {
+	return ask(ctx, i.provider, func(c *protocol.Client) ([]layer.Overlay, error) { return c.Layers(ctx, i.info.ID) })
 }
 
 func (i *isolatedInstance) Applied(ctx context.Context, tree string, stamps map[string]layer.Stamp) error {

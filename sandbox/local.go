@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/files"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/process/hostcommand"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -72,7 +71,7 @@ func (p *local) Create(_ context.Context, r Request) (Instance, error) {
 	i := &localInstance{provider: p, info: Info{
 		ID: cmp.Or(r.Name, "local-"+strings.ToLower(rand.Text())), Provider: ProviderLocal, State: StateRunning,
 		Config: r.Config, Created: time.Now(), Isolation: IsolationNone, Limits: spec.NoLimits(),
-	}, running: map[*hostcommand.Execution]bool{}, serving: map[*files.Service]bool{}}
+	}, running: map[*hostExecution]bool{}, serving: map[*files.Service]bool{}}
 	p.sandboxes[i.info.ID] = i
 	return i, nil
 }
@@ -168,7 +167,7 @@ type localInstance struct {
 
 	// mu guards the fields below.
 	mu      sync.Mutex
-	running map[*hostcommand.Execution]bool
+	running map[*hostExecution]bool
 	serving map[*files.Service]bool
 	ended   bool
 }
@@ -179,7 +178,7 @@ func (i *localInstance) Start(_ context.Context, c Command, stdio [3]*os.File) (
 	if err := refuseOther(c, localCommand(c)); err != nil {
 		return nil, err
 	}
-	command := hostcommand.Command{
+	command := hostCommand{
 		Sandbox: i.info.ID, Args: c.Args, Dir: i.info.Config.Workspace, Stdio: stdio,
 		Timeout: cmp.Or(c.Timeout, time.Duration(i.info.Config.Timeout)),
 		Grace:   cmp.Or(spec.Grace(c.Grace), i.info.Config.Grace).Time(),
@@ -194,7 +193,7 @@ func (i *localInstance) Start(_ context.Context, c Command, stdio [3]*os.File) (
 	if i.ended {
 		return nil, ErrNotFound
 	}
-	e, err := hostcommand.Start(command)
+	e, err := startOnHost(command)
 	if err != nil {
 		return nil, err
 	}

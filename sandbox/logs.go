@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 )
 
@@ -95,7 +94,7 @@ func logStreamsOf(e Execution, o LogOptions) (logs *logStreams, err error) {
 }
 
 // start is the offset of the first byte to copy. With a Tail it also returns where the last line ends.
-func (o LogOptions) start(f logfile.File) (from, end int64, err error) {
+func (o LogOptions) start(f streams.LogFile) (from, end int64, err error) {
 	var since int64
 	if o.Tail != 0 {
 		if from, end, err = f.LastLines(o.Tail); err != nil {

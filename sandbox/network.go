@@ -7,9 +7,7 @@ import (
 	"iter"
 	"os"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/rules"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/upstream"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -104,11 +102,11 @@ func (s *Sandbox) DecideNetwork(ctx context.Context, allow func(context.Context,
 		if err != nil {
 			return err
 		}
-		d, err := link.TakeDecider(socket, s.ID())
+		d, err := protocol.TakeDecider(socket, s.ID())
 		if err != nil {
 			return err
 		}
-		return d.Decide(ctx, func(ctx context.Context, q link.Question) bool {
+		return d.Decide(ctx, func(ctx context.Context, q protocol.NetworkQuestion) bool {
 			return allow(ctx, NetworkQuestion{Name: q.Name, Port: q.Port, Method: q.Method, Path: q.Path})
 		})
 	})
@@ -158,7 +156,7 @@ func (i *isolatedInstance) ChangeNetwork(ctx context.Context, grant *NetworkGran
 
 // resolveUpstream parts the upstream proxy of a configuration from its password. The environment is that of this process.
 func resolveUpstream(text string) (shown string, proxies *spec.Upstream, err error) {
-	if shown, proxies, err = upstream.Resolve(text); err != nil {
+	if shown, proxies, err = rules.ResolveUpstream(text); err != nil {
 		return "", nil, &ConfigError{Reason: "upstream_proxy: " + err.Error()}
 	}
 	return shown, proxies, nil

@@ -11,7 +11,6 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/apply"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlaid"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
@@ -22,7 +21,7 @@ import (
 func recoverTrees(ctx context.Context, client *protocol.Client, dirs []string) (notes []string, err error) {
 	var errs []error
 	for _, name := range dirs {
-		dir, err := overlaid.OpenDir(name)
+		dir, err := layer.OpenTree(name)
 		if err != nil {
 			continue // the caller opens the directory again, and reports the error
 		}
@@ -39,7 +38,7 @@ func recoverTrees(ctx context.Context, client *protocol.Client, dirs []string) (
 // tellSource tells the sandbox that an apply was of. A sandbox that is gone, or has no
 // such overlay any more, needs no word.
 func tellSource(ctx context.Context, client *protocol.Client, source, tree string, stamps map[string]layer.Stamp) error {
-	id, _, _ := strings.Cut(source, overlaid.SourceSeparator)
+	id, _, _ := strings.Cut(source, layer.SourceSeparator)
 	err := client.Applied(ctx, id, tree, stamps)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotRunning) || cannotNote(err) {
 		return nil
@@ -115,7 +114,7 @@ func (c *Changes) recover(ctx context.Context) error {
 }
 
 // tellOwn tells the sandbox of its own applies to a tree.
-func (c *Changes) tellOwn(ctx context.Context, t *overlaid.Tree) func(string, map[string]layer.Stamp) error {
+func (c *Changes) tellOwn(ctx context.Context, t *layer.Tree) func(string, map[string]layer.Stamp) error {
 	return func(source string, stamps map[string]layer.Stamp) error {
 		if source != t.Source(c.id) {
 			return apply.ErrUntold

@@ -6,7 +6,7 @@ import (
 	"io"
 	"path"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layertar"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/patch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -93,7 +93,7 @@ func (c *Changes) Save(w io.Writer) (leftOut []Unapplied, err error) {
 
 func (c *Changes) writeArchive(w io.Writer, leftOut func(name, reason string)) error {
 	for i, t := range c.trees {
-		err := layertar.Write(w, &t.Stack, layertar.Options{
+		err := layer.WriteTar(w, &t.Stack, layer.TarOptions{
 			Prefix: c.prefix(t),
 			More:   i < len(c.trees)-1,
 			LeftOut: func(name string, typ spec.FileType) {

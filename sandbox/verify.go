@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlaid"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
@@ -72,7 +71,7 @@ func (f *verifiedFile) Read(b []byte) (int, error) {
 //
 // A program that reads the layers by a list of marks does not see later renames. So it can also
 // take a file for another one. A program that reads the marks themselves can only overlook a directory.
-func (c *Changes) untie(t *overlaid.Tree) func(ctx context.Context, directories bool) error {
+func (c *Changes) untie(t *layer.Tree) func(ctx context.Context, directories bool) error {
 	listed := slices.ContainsFunc(t.Stack.Layers, func(l layer.Layer) bool { return l.Marks != nil })
 	since := c.opened
 	if !listed {

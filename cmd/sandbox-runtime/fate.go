@@ -8,7 +8,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlaid"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/review"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -41,7 +41,7 @@ func fateOf(cmd *cli.Command, c spec.Config) (_ *review.Fate, notes func() []str
 		switch {
 		case flag.name == "keep" || len(c.Overlays) > 0:
 		case c.Writable:
-			return nil, nil, fmt.Errorf("--%s: %s", flag.name, overlaid.OfImage)
+			return nil, nil, fmt.Errorf("--%s: %s", flag.name, layer.NothingBelowImage)
 		default:
 			return nil, nil, fmt.Errorf("--%s: no change is on a layer; name a directory with --overlay DIR", flag.name)
 		}

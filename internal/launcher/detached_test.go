@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -49,7 +49,7 @@ func readOutput(t *testing.T, p *jobs.Process) output {
 	stdout, stderr := p.Output()
 	var o output
 	for _, f := range []struct {
-		from logfile.File
+		from streams.LogFile
 		to   *string
 	}{{stdout, &o.stdout}, {stderr, &o.stderr}} {
 		var text strings.Builder
@@ -67,7 +67,7 @@ func TestDetachedExecOutlivesWhoStartedIt(t *testing.T) {
 	p := detachedStart(t, sb, spec.Command{Args: []string{"sh", "-c", "echo begun; while [ ! -e go ]; do sleep 0.01; done; echo ended; echo oops >&2; exit 5"}})
 	id := p.ID()
 	stdout, stderr := p.Output()
-	for _, f := range []logfile.File{stdout, stderr} {
+	for _, f := range []streams.LogFile{stdout, stderr} {
 		if flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0); err != nil || flags&unix.O_ACCMODE != unix.O_RDONLY {
 			t.Errorf("%s can be written: flags %#x, %v", f.Name(), flags, err)
 		}

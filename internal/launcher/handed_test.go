@@ -33,7 +33,7 @@ func usedBlocks(t *testing.T, dir *os.File) uint64 {
 }
 
 // heldBox is a sandbox in memory with 20 MiB on its layer, which a client holds.
-func heldBox(t *testing.T, l *Launcher) (*Sandbox, protocol.Tree, *os.File) {
+func heldBox(t *testing.T, l *Launcher) (*Sandbox, layer.Overlay, *os.File) {
 	t.Helper()
 	dir := overlaid(t)
 	sb := up(t, l, "", spec.Config{Storage: spec.StorageMemory, Overlays: []string{dir}})

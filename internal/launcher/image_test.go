@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/store"
@@ -484,7 +485,7 @@ func wroteMuch(t *testing.T, l *Launcher) (*Sandbox, *os.File, spec.Config) {
 	return sb, image, c
 }
 
-func closeTrees(trees []protocol.Tree) {
+func closeTrees(trees []layer.Overlay) {
 	for _, tree := range trees {
 		tree.Close()
 	}

@@ -146,7 +146,7 @@ func (b *layerReader) trees() (trees []HeldTree, err error) {
 		}
 	}()
 	for i, t := range b.record.Trees {
-		trees = append(trees, HeldTree{Tree: b.record.Describe(t, b.inside)})
+		trees = append(trees, HeldTree{Overlay: b.record.Describe(t, b.inside)})
 		if trees[i].stamps, err = openStamps(b.box.StampsPath(i, t)); err != nil {
 			return nil, err
 		}
@@ -203,13 +203,13 @@ func (b *layerReader) tree(t record.Tree, out *HeldTree) error {
 func (b *layerReader) add(out *HeldTree, top *os.File, name string, inside bool) error {
 	shown, plain, err := openLayer(top, name)
 	if err == nil {
-		out.Layers = append(out.Layers, protocol.TreeLayer{Dir: shown})
+		out.Layers = append(out.Layers, layer.Layer{Dir: shown})
 		if !b.unprivileged {
 			_ = closeOther(plain, shown) // nothing was written to the file
 			return nil
 		}
 		out.plain = append(out.plain, plain)
-		err = b.record.ShowToOwner(&out.Tree, &out.Layers[len(out.Layers)-1], inside)
+		err = b.record.ShowToOwner(&out.Overlay, &out.Layers[len(out.Layers)-1], inside)
 	}
 	if err != nil {
 		return fmt.Errorf("%s of %s: %w", name, out.Path, err)
@@ -231,9 +231,9 @@ func openLayer(top *os.File, name string) (shown, plain *os.File, err error) {
 }
 
 // A HeldTree is a tree with open layers. Its lists of stamps and marks can be too long for memory.
-// So Tree.Stamps, and the Marks of the Layers, are nil, and the methods below write the lists.
+// So Overlay.Stamps, and the Marks of the Layers, are nil, and the methods below write the lists.
 type HeldTree struct {
-	protocol.Tree
+	layer.Overlay
 	// stamps is the file with the list of stamps, or nil.
 	stamps *os.File
 	// plain are the layers whose marks are listed; empty for a client that can read the marks.
@@ -274,7 +274,7 @@ func (t *HeldTree) WriteMarks(ctx context.Context, number int, w io.Writer) erro
 
 // Close closes the files of the tree. It may be called again.
 func (t *HeldTree) Close() error {
-	err := t.Tree.Close()
+	err := t.Overlay.Close()
 	for i, f := range t.plain {
 		err = errors.Join(err, closeOther(f, t.Layers[i].Dir))
 	}

@@ -63,9 +63,9 @@ func TestLayersAreWhatWasWritten(t *testing.T) {
 	if len(trees) != 2 || trees[0].Path > trees[1].Path {
 		t.Fatalf("got %+v", trees)
 	}
-	i := slices.IndexFunc(trees, func(t protocol.Tree) bool { return t.Path == one })
+	i := slices.IndexFunc(trees, func(t layer.Overlay) bool { return t.Path == one })
 	tree, other := trees[i], trees[1-i]
-	if len(tree.Layers) != 1 || tree.Owner != (protocol.Owner{UID: 4242, GID: 4243}) || tree.OnDisk || tree.Stamps != nil ||
+	if len(tree.Layers) != 1 || tree.Owner != (layer.Owner{UID: 4242, GID: 4243}) || tree.OnDisk || tree.Stamps != nil ||
 		tree.Since.Before(begin.Add(-time.Second)) || tree.Since.After(time.Now()) {
 		t.Errorf("got %+v", tree)
 	}

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -156,7 +156,7 @@ func TestRemovalFreesDetachedOutput(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return max(0, info.Size()-logfile.Start)
+		return max(0, info.Size()-streams.Start)
 	}
 	for _, p := range []*jobs.Process{asked, old} {
 		if r, err := p.Wait(t.Context()); err != nil || !r.OK() {

@@ -27,7 +27,7 @@ func TestUntieRefusesADirectoryThatWasRenamedSinceLayers(t *testing.T) {
 		l := newTestLauncher(t)
 		dir := overlaid(t)
 		sb := up(t, l, "", spec.Config{Overlays: []string{dir}})
-		layers := func() []protocol.Tree {
+		layers := func() []layer.Overlay {
 			t.Helper()
 			trees, err := layersOf(t, sb, unprivileged)
 			if err != nil {

@@ -208,7 +208,7 @@ func TestADiscardMakesAForkNoYounger(t *testing.T) {
 	c := spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}}
 	sb := up(t, l, "source", c)
 	sh(t, sb, "echo old > "+dir+"/given")
-	tree := func(sb *Sandbox) protocol.Tree {
+	tree := func(sb *Sandbox) layer.Overlay {
 		t.Helper()
 		trees, err := layersOf(t, sb, false)
 		if err != nil {

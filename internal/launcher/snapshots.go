@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlay"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/glob"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/integrity"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
@@ -90,7 +90,7 @@ func (l *Launcher) roomForSnapshot(ctx context.Context, uid uint32) error {
 	}
 	var frozen []string
 	for _, name := range names {
-		images, err := glob.Find(l.SnapshotDir(name), "*"+record.ImageEnd)
+		images, err := descriptor.Glob(l.SnapshotDir(name), "*"+record.ImageEnd)
 		if err != nil {
 			return err
 		}

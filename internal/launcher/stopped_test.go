@@ -27,7 +27,7 @@ import (
 )
 
 // contentOf reads a file of a tree's layers as the sandbox has it, with its owner.
-func contentOf(t *testing.T, tree protocol.Tree, name string) (text string, uid uint32) {
+func contentOf(t *testing.T, tree layer.Overlay, name string) (text string, uid uint32) {
 	t.Helper()
 	for _, l := range tree.Layers {
 		file := path.Join(fmt.Sprintf("/proc/self/fd/%d", l.Dir.Fd()), name)
@@ -66,7 +66,7 @@ func TestStoppedSandboxHasItsLayers(t *testing.T) {
 		}
 		user := recordOf(t, l, "box").Config.User.UID
 		text, uid := contentOf(t, trees[0], "new")
-		want := protocol.Owner{UID: user, GID: user}
+		want := layer.Owner{UID: user, GID: user}
 		if unprivileged {
 			want = trees[0].Owner
 		}

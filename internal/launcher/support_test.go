@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
@@ -68,14 +69,14 @@ func joinLeaf(t *testing.T, leaf *cgroups.Leaf) process.ID {
 }
 
 // layersOf are the trees of a sandbox with their lists, as a client has them.
-func layersOf(t *testing.T, sb *Sandbox, unprivileged bool) (trees []protocol.Tree, err error) {
+func layersOf(t *testing.T, sb *Sandbox, unprivileged bool) (trees []layer.Overlay, err error) {
 	t.Helper()
 	held, err := sb.Layers(t.Context(), unprivileged)
 	if err != nil {
 		return nil, err
 	}
 	for _, h := range held {
-		tree := h.Tree
+		tree := h.Overlay
 		var list bytes.Buffer
 		if h.Stamped() {
 			err = errors.Join(err, h.WriteStamps(&list))

@@ -1,5 +1,3 @@
-// Package process names processes so that a reused process number is noticed, and ends
-// them by pidfd.
 package process
 
 import (

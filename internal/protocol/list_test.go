@@ -22,7 +22,7 @@ func TestListsComeInPieces(t *testing.T) {
 	}
 	marks := map[string]layer.Mark{"d": {Opaque: true}, "e/f": {Copied: true, Origin: "\x00\xfb"}, "g": {Copied: true}}
 	client := connect(t, func(c *call) {
-		c.answer(&Answer{Tree: &WireTree{TreeHead: TreeHead{Path: "/t"}, Listed: []bool{true, false}, Stamped: true}}, nullFile(t), nullFile(t))
+		c.answer(&Answer{Tree: &WireTree{OverlayHead: layer.OverlayHead{Path: "/t"}, Listed: []bool{true, false}, Stamped: true}}, nullFile(t), nullFile(t))
 		var list []byte
 		for path, m := range marks {
 			list = AppendMark(list, path, m)
@@ -57,7 +57,7 @@ func TestListsThatDoNotCome(t *testing.T) {
 		"another answer": {}, "an error": {Error: fault.ToWire(fault.ErrNotRunning)}, "no list": {Piece: &Piece{Bytes: []byte("half"), Last: true}},
 	} {
 		client := connect(t, func(c *call) {
-			c.answer(&Answer{Tree: &WireTree{TreeHead: TreeHead{Path: "/t"}, Listed: []bool{false}, Stamped: true}}, nullFile(t))
+			c.answer(&Answer{Tree: &WireTree{OverlayHead: layer.OverlayHead{Path: "/t"}, Listed: []bool{false}, Stamped: true}}, nullFile(t))
 			c.answer(next)
 			c.control()
 		})

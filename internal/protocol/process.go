@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/channel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -250,16 +250,16 @@ func (p *Process) Terminal() *os.File { return p.file(FileTerminal) }
 
 // Output are the files with the output of a detached command, once Started has returned;
 // without files for others. Close closes them.
-func (p *Process) Output() (stdout, stderr logfile.File) {
+func (p *Process) Output() (stdout, stderr streams.LogFile) {
 	return p.log(FileStdout, FileStdoutRing), p.log(FileStderr, FileStderrRing)
 }
 
 // log is the file of a stream, in one of the two forms.
-func (p *Process) log(plain, ring FileKind) logfile.File {
+func (p *Process) log(plain, ring FileKind) streams.LogFile {
 	if f := p.file(ring); f != nil {
-		return logfile.File{File: f, Ring: true}
+		return streams.LogFile{File: f, Ring: true}
 	}
-	return logfile.File{File: p.file(plain)}
+	return streams.LogFile{File: p.file(plain)}
 }
 
 func (p *Process) file(kind FileKind) *os.File {

@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"context"
-	"errors"
 	"os"
 	"time"
 
@@ -11,80 +10,11 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
-// A Tree is a directory of the host that a sandbox has an overlay of, with the sandbox's
-// writes.
-type Tree struct {
-	TreeHead
-	// Layers are the upper one first, then those below it that are frozen, without
-	// the host's tree.
-	Layers []TreeLayer
-	// Stamps tell how Applied changes have left paths of the host's tree: that is no
-	// change of others.
-	Stamps map[string]layer.Stamp
-	// Host is the overlaid directory if Path leads to another directory, or to none.
-	// Nil: Path leads to the directory, or nobody can find the directory any more. An image is always there.
-	Host *os.File
-}
-
-// A TreeHead describes a tree.
-type TreeHead struct {
-	// Path of the tree, on the host and in the sandbox.
-	Path string `json:"path"`
-	// Device and Inode of the directory on the host that was overlaid; 0 where they are
-	// not known.
-	Device uint64 `json:"device,omitempty"`
-	Inode  uint64 `json:"inode,omitempty"`
-	// Since is the time of the overlay: the sandbox may not have seen later changes of the
-	// host.
-	Since time.Time `json:"since"`
-	// Owner is the owner of the host's tree: whose the files of the sandbox's user
-	// are there. With OnDisk there is no such one: an id on the host is the same id
-	// inside.
-	Owner  Owner `json:"owner"`
-	OnDisk bool  `json:"on_disk,omitempty"`
-	// Image says that the tree is the root of an image: Host is the image, and Path is only in the sandbox.
-	Image bool `json:"image,omitempty"`
-	// User is as whom the files of the sandbox's user show in the layers. Id i of
-	// the inside, of any other, shows as Base+i.
-	User Owner `json:"user"`
-	Base int64 `json:"base"`
-	// Partial says that a transaction had joined only in part when the sandbox stopped.
-	Partial bool `json:"partial,omitempty"`
-}
-
-// Owner is a user and a group.
-type Owner struct {
-	UID uint32 `json:"uid"`
-	GID uint32 `json:"gid"`
-}
-
-// A TreeLayer is one layer of a tree.
-type TreeLayer struct {
-	// Dir is a detached mount of the layer: read-only, nosuid, nodev and noexec.
-	// Before Linux 6.15 it is the directory itself.
-	Dir *os.File
-	// Marks are those of the layer's directories. Nil for clients that may read them
-	// from extended attributes.
-	Marks map[string]layer.Mark
-}
-
-// Close lets go of the layers.
-func (t *Tree) Close() error {
-	var errs []error
-	for _, l := range t.Layers {
-		errs = append(errs, l.Dir.Close())
-	}
-	if t.Host != nil {
-		errs = append(errs, t.Host.Close())
-	}
-	return errors.Join(errs...)
-}
-
 // WireTree is a Tree on the wire. Beside it come the directories of the layers and, if
 // Found says so, the Host directory. Then follow, in answers of their own, the lists: the
 // marks of each layer that Listed names and, if Stamped says so, the stamps.
 type WireTree struct {
-	TreeHead
+	layer.OverlayHead
 	Listed  []bool `json:"listed"`
 	Stamped bool   `json:"stamped,omitempty"`
 	Found   bool   `json:"found,omitempty"`
@@ -94,7 +24,7 @@ type WireTree struct {
 //
 // Errors: ErrNotFound, ErrNotRunning, ErrRefused where the client still holds the layers
 // of too many removed sandboxes.
-func (c *Client) Layers(ctx context.Context, id string) (_ []Tree, err error) {
+func (c *Client) Layers(ctx context.Context, id string) (_ []layer.Overlay, err error) {
 	ch, err := c.open(ctx, &Request{Op: OpLayers, ID: id}, nil, channel.MaxFiles)
 	if err != nil {
 		return nil, err
@@ -103,7 +33,7 @@ func (c *Client) Layers(ctx context.Context, id string) (_ []Tree, err error) {
 		ch.Close()
 		ch.Discard()
 	}()
-	trees := []Tree{}
+	trees := []layer.Overlay{}
 	defer func() {
 		if err != nil {
 			for _, t := range trees {
@@ -134,8 +64,8 @@ func (c *Client) Layers(ctx context.Context, id string) (_ []Tree, err error) {
 
 // plain is the tree without its lists, with the files that came beside it. On an error
 // they stay the caller's.
-func (w *WireTree) plain(files []*os.File) (Tree, error) {
-	t := Tree{TreeHead: w.TreeHead}
+func (w *WireTree) plain(files []*os.File) (layer.Overlay, error) {
+	t := layer.Overlay{OverlayHead: w.OverlayHead}
 	want := len(w.Listed)
 	if w.Found {
 		want++
@@ -144,7 +74,7 @@ func (w *WireTree) plain(files []*os.File) (Tree, error) {
 		return t, errAnswer
 	}
 	for i := range w.Listed {
-		t.Layers = append(t.Layers, TreeLayer{Dir: files[i]})
+		t.Layers = append(t.Layers, layer.Layer{Dir: files[i]})
 	}
 	if w.Found {
 		t.Host = files[want-1]
@@ -153,7 +83,7 @@ func (w *WireTree) plain(files []*os.File) (Tree, error) {
 }
 
 // readLists reads the lists that follow a tree.
-func (c *Client) readLists(ctx context.Context, ch *channel.Conn, w *WireTree, t *Tree) error {
+func (c *Client) readLists(ctx context.Context, ch *channel.Conn, w *WireTree, t *layer.Overlay) error {
 	for i, listed := range w.Listed {
 		if !listed {
 			continue

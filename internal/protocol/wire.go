@@ -186,7 +186,7 @@ const (
 	FileTerminal FileKind = "terminal"
 	FileStdout   FileKind = "stdout"
 	FileStderr   FileKind = "stderr"
-	// FileStdoutRing and FileStderrRing are logfile.File with Ring. FileStdout and
+	// FileStdoutRing and FileStderrRing are streams.LogFile with Ring. FileStdout and
 	// FileStderr are those of a command that an older PID 1 has started: they have the first bytes.
 	FileStdoutRing FileKind = "stdout_ring"
 	FileStderrRing FileKind = "stderr_ring"

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/glob"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
@@ -197,7 +197,7 @@ func (f *finder) takeable(p string, landmarks []string) error {
 		return err
 	}
 	for _, mark := range landmarks {
-		found, err := glob.Find(p, mark)
+		found, err := descriptor.Glob(p, mark)
 		if len(found) > 0 {
 			return nil
 		}

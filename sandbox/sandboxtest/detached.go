@@ -8,20 +8,20 @@ import (
 	"os"
 	"slices"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
 // kept is the output of a detached command, in a file.
 type kept struct {
-	*logfile.Writer
+	*streams.LogWriter
 	file *os.File
 }
 
 // end closes the file. It says how much output was dropped.
 func (k *kept) end() (omitted int64) {
 	if f, err := os.Open(k.file.Name()); err == nil {
-		omitted, _ = logfile.File{File: f, Ring: true}.Omitted() // the files can be removed
+		omitted, _ = streams.LogFile{File: f, Ring: true}.Omitted() // the files can be removed
 		f.Close()
 	}
 	k.file.Close()
@@ -40,7 +40,7 @@ func (e *execution) keepOutput(limit int64) error {
 		if err != nil {
 			return err
 		}
-		e.kept[n] = &kept{file: file, Writer: logfile.NewWriter(file, cmp.Or(limit, sandbox.OutputLimit))}
+		e.kept[n] = &kept{file: file, LogWriter: streams.NewLogWriter(file, cmp.Or(limit, sandbox.OutputLimit))}
 	}
 	return nil
 }
@@ -100,8 +100,8 @@ type attached struct {
 func (a *attached) ID() string { return a.id }
 
 // Output has the kept output.
-func (a *attached) Output() (stdout, stderr logfile.File) {
-	return logfile.File{File: a.output[0], Ring: true}, logfile.File{File: a.output[1], Ring: true}
+func (a *attached) Output() (stdout, stderr streams.LogFile) {
+	return streams.LogFile{File: a.output[0], Ring: true}, streams.LogFile{File: a.output[1], Ring: true}
 }
 
 // Wait implements [sandbox.Execution]. One call gets the Result.

@@ -41,13 +41,13 @@ func newOverlay(dir string, number int) (*overlay, error) {
 }
 
 // Layers has the changes of the overlays, as package sandbox asks for them.
-func (i *instance) Layers(context.Context) ([]protocol.Tree, error) {
+func (i *instance) Layers(context.Context) ([]layer.Overlay, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.ctx.Err() != nil {
 		return nil, sandbox.ErrNotFound
 	}
-	var all []protocol.Tree
+	var all []layer.Overlay
 	for _, o := range i.layers {
 		t, err := i.layer(o)
 		if err != nil {
@@ -63,36 +63,36 @@ func (i *instance) Layers(context.Context) ([]protocol.Tree, error) {
 
 // layer brings the layer of an overlay up to date. A file that has not changed since the
 // last time stays the same file: stamps depend on this.
-func (i *instance) layer(o *overlay) (protocol.Tree, error) {
+func (i *instance) layer(o *overlay) (layer.Overlay, error) {
 	dir := i.dir + "/layer/" + strconv.Itoa(o.number)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return protocol.Tree{}, err
+		return layer.Overlay{}, err
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return protocol.Tree{}, err
+		return layer.Overlay{}, err
 	}
 	defer root.Close()
 	now, err := readDir(i.top() + o.path)
 	if err != nil {
-		return protocol.Tree{}, err
+		return layer.Overlay{}, err
 	}
 	host := i.host.below(o.rel)
 	want, marks := layerOf(host, now)
 	if err := o.update(root, want); err != nil {
-		return protocol.Tree{}, err
+		return layer.Overlay{}, err
 	}
 	top, err := os.Open(dir)
 	if err != nil {
-		return protocol.Tree{}, err
+		return layer.Overlay{}, err
 	}
-	user := protocol.Owner{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
-	return protocol.Tree{
-		TreeHead: protocol.TreeHead{
+	user := layer.Owner{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
+	return layer.Overlay{
+		OverlayHead: layer.OverlayHead{
 			Path: o.path, Device: o.stat.Dev, Inode: o.stat.Ino, Since: o.since,
-			Owner: protocol.Owner{UID: o.stat.Uid, GID: o.stat.Gid}, User: user, Base: noBase,
+			Owner: layer.Owner{UID: o.stat.Uid, GID: o.stat.Gid}, User: user, Base: noBase,
 		},
-		Layers: []protocol.TreeLayer{{Dir: top, Marks: marks}}, Stamps: maps.Clone(o.stamps),
+		Layers: []layer.Layer{{Dir: top, Marks: marks}}, Stamps: maps.Clone(o.stamps),
 	}, nil
 }
 

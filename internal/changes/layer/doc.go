@@ -21,5 +21,11 @@
 // layer. Before that a directory is an error of Changes, [ErrRenamed]. MakeWhole and
 // [MakeOpaque] need the rights of root. All else writes nothing.
 //
+// A [Tree] is one directory of the host that a sandbox overlays, for the sandbox's owner: the [Overlay] of the launcher, the
+// directory itself where the host has moved it, and the marks of changes that a person should look at (package autorun).
+//
+// [WriteTar] writes the changes as a layer of an OCI image, an archive. The same layer gives the same bytes. The
+// package does not read archives, and does not compress.
+//
 // Layers with files without content, which the runtime's overlays never have, are an error.
 package layer

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/glob"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 )
@@ -69,7 +69,7 @@ func (in rememberer) usedBy(proc string) (string, error) {
 		}
 	}
 	for _, pattern := range []string{"exe", "fd/*", "map_files/*"} {
-		files, err := glob.Find(proc, pattern)
+		files, err := descriptor.Glob(proc, pattern)
 		if err != nil {
 			return "", err
 		}
@@ -79,7 +79,7 @@ func (in rememberer) usedBy(proc string) (string, error) {
 			}
 		}
 	}
-	infos, err := glob.Find(proc, "fdinfo/*")
+	infos, err := descriptor.Glob(proc, "fdinfo/*")
 	if err != nil {
 		return "", err
 	}

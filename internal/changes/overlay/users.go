@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/glob"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 )
 
@@ -57,7 +57,7 @@ func userOf(pid int, mounts map[uint64]*cover) (string, error) {
 // have files and a directory of its own (CLONE_FILES and CLONE_FS of clone(2)). An ended main thread has none, and
 // no memory either. The directories are those in /proc itself: the ones in task have no map_files.
 func firstUse(pid int, uses func(thread string) (string, error)) (string, error) {
-	threads, err := glob.Find("/proc/"+strconv.Itoa(pid)+"/task", "*")
+	threads, err := descriptor.Glob("/proc/"+strconv.Itoa(pid)+"/task", "*")
 	if err != nil {
 		return "", err
 	}
@@ -100,7 +100,7 @@ func threadUses(proc string, mounts map[uint64]*cover) (string, error) {
 	if id, err := mountID(unix.AT_FDCWD, proc+"/root", 0); err == nil && mounts[id] != nil && !mounts[id].moves(proc+"/root") {
 		return "its root there", nil
 	}
-	files, err := glob.Find(proc, "fd/*")
+	files, err := descriptor.Glob(proc, "fd/*")
 	if err != nil {
 		return "", err
 	}

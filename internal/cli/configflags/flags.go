@@ -13,7 +13,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"

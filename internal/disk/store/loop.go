@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/glob"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // attach returns the loop device of an image, or a new one if it has none. The caller must hold
@@ -101,7 +101,7 @@ func attached(image *os.File) (*os.File, error) {
 		return nil, os.NewSyscallError("fstat", err)
 	}
 	// Loop devices without a file do not have this directory.
-	dirs, err := glob.Find("/sys/block", "loop*/loop")
+	dirs, err := descriptor.Glob("/sys/block", "loop*/loop")
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
@@ -56,7 +56,7 @@ func (o output) read(t testing.TB) (stdout, stderr string) {
 func kept(t testing.TB, f *os.File) (text string, omitted int64) {
 	t.Helper()
 	var b strings.Builder
-	_, err := logfile.File{File: f, Ring: true}.Copy(&b, 0, func(n int64) error { omitted += n; return nil })
+	_, err := streams.LogFile{File: f, Ring: true}.Copy(&b, 0, func(n int64) error { omitted += n; return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestDetachedOutputIsBounded(t *testing.T) {
 		t.Errorf("%d bytes are kept, and %d are not", len(stderr), omitted)
 	}
 	for _, f := range []*os.File{out.stdout, out.stderr} {
-		if st, err := f.Stat(); err != nil || st.Size() > logfile.Start+100_001 {
+		if st, err := f.Stat(); err != nil || st.Size() > streams.Start+100_001 {
 			t.Errorf("a file of %d bytes, %v", st.Size(), err)
 		}
 	}
@@ -238,7 +238,7 @@ func TestDetachedOutputLeavesRoom(t *testing.T) {
 	if exit := finish(t, p); exit.Status != 0 {
 		t.Errorf("status %#x", exit.Status)
 	}
-	const most = logfile.Start + 14<<20 + 1<<16 // with the header, and a full pipe
+	const most = streams.Start + 14<<20 + 1<<16 // with the header, and a full pipe
 	if st, err := c.Detach.Stdout.Stat(); err != nil || st.Size() < most-2<<20 || st.Size() > most {
 		t.Errorf("%d bytes are kept, %v", st.Size(), err)
 	}

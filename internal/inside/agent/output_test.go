@@ -8,14 +8,14 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 )
 
 // A drainCheck is drain.c with a clock and a stream of the test's choice: byte n is n % 251.
 type drainCheck struct {
 	*harness
 	t     *testing.T
-	file  logfile.File
+	file  streams.LogFile
 	limit int64
 	total int64
 }
@@ -27,7 +27,7 @@ func newDrainCheck(t *testing.T, limit int64) *drainCheck {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	d := &drainCheck{newHarness(t, "drain_check", f), t, logfile.File{File: f, Ring: true}, limit, 0}
+	d := &drainCheck{newHarness(t, "drain_check", f), t, streams.LogFile{File: f, Ring: true}, limit, 0}
 	d.record(0, limit)
 	return d
 }

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
 )
 
 // bufferSize is the size of a pipe unless it is made larger (pipe(7)).
@@ -162,10 +161,10 @@ func (c *Capture) Take() (kept []byte, omitted int64) {
 	}
 	head, tail := c.head, c.tail
 	if c.total > c.Limit {
-		head = logfile.WholeEnd(head)
+		head = WholeEnd(head)
 		if len(tail) > 0 {
 			at := (c.total - int64(len(c.head))) % int64(len(tail))
-			tail = logfile.WholeStart(slices.Concat(tail[at:], tail[:at]))
+			tail = WholeStart(slices.Concat(tail[at:], tail[:at]))
 		}
 	}
 	kept = slices.Concat(head, tail)

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/agent"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -50,7 +50,7 @@ type execRecord struct {
 	Grace spec.Grace `json:"grace,omitzero"`
 	// OutputLimit is how many bytes of each stream are kept.
 	OutputLimit int64 `json:"output_limit"`
-	// Ring says that the files with the output are a logfile.File with Ring.
+	// Ring says that the files with the output are a streams.LogFile with Ring.
 	Ring bool `json:"ring,omitempty"`
 	// Traffic is the sandbox's before the start: see trafficOf.
 	Traffic *spec.Traffic `json:"traffic,omitempty"`
@@ -191,7 +191,7 @@ func (d *detached) close() error {
 }
 
 // log is a file with output, open.
-func (d *detached) log(f *os.File) logfile.File { return logfile.File{File: f, Ring: d.ring} }
+func (d *detached) log(f *os.File) streams.LogFile { return streams.LogFile{File: f, Ring: d.ring} }
 
 // cut says whether output is missing, and how many bytes. An older agent has kept the head only,
 // and has not counted the rest: a full file has probably not all.

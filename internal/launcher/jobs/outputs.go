@@ -15,7 +15,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 )
 
 // The output of detached commands lies in the state root. Each sandbox has a share of the space:
@@ -124,8 +124,8 @@ func OutputSize(dir string) (total int64) {
 // outputIn is how many bytes of output a file of a size has at most. The header and the times before
 // them do not count against the share: MaxOutputs bounds those.
 func outputIn(size int64) int64 {
-	if size > logfile.Start {
-		return size - logfile.Start
+	if size > streams.Start {
+		return size - streams.Start
 	}
 	return size // of an older agent, or a file in the making
 }

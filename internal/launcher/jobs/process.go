@@ -20,10 +20,10 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/agent"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/program"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/filewatch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -47,7 +47,7 @@ type Process struct {
 	Timeout   time.Duration
 	files     *filewatch.Recording
 	// call is the program that the agent tries to execute.
-	call program.Call
+	call process.Call
 	// before is the traffic of the sandbox before the start: see trafficOf.
 	before *spec.Traffic
 	// baseline is the state of the sandbox before the start. Zero: the command was detached by an ended launcher.
@@ -101,7 +101,7 @@ func (p *Process) Terminal() *os.File { return p.Inside.Terminal() }
 
 // Output returns the files with the output of a detached command, and none for other commands.
 // [Process.Close] closes the files.
-func (p *Process) Output() (stdout, stderr logfile.File) {
+func (p *Process) Output() (stdout, stderr streams.LogFile) {
 	if p.Kept == nil {
 		return stdout, stderr
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/mountns"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/program"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -38,7 +38,7 @@ func (p *Process) notFound(name string) *fault.NotRunError {
 		refusal.Reason, refusal.Missing = name+": "+missing.Reason("in the sandbox"), missing.File
 		return refusal
 	}
-	refusal.Reason = program.Hinted(name+": not found in the sandbox", p.Args)
+	refusal.Reason = process.Hinted(name+": not found in the sandbox", p.Args)
 	for _, note := range p.Config.PathNotes {
 		if strings.Contains(note, "/"+name+" ") {
 			refusal.Reason += "; " + note
@@ -52,17 +52,17 @@ func (p *Process) notExecutable(errno unix.Errno) string {
 	reason := fmt.Sprintf("%s: not executable in the sandbox: %v", p.Args[0], errno)
 	hint := ""
 	if errno == unix.ENOEXEC {
-		p.inView(func(root *os.File) { hint = program.FormatHint(root, p.call) })
+		p.inView(func(root *os.File) { hint = process.FormatHint(root, p.call) })
 	}
 	if hint != "" {
 		return reason + "; " + hint
 	}
-	return program.Hinted(reason, p.Args)
+	return process.Hinted(reason, p.Args)
 }
 
 // missing finds the file that the program needs.
-func (p *Process) missing() (missing program.Missing, found bool) {
-	p.inView(func(root *os.File) { missing, found = program.FindMissing(root, p.call) })
+func (p *Process) missing() (missing process.Missing, found bool) {
+	p.inView(func(root *os.File) { missing, found = process.FindMissing(root, p.call) })
 	return missing, found
 }
 
@@ -86,8 +86,8 @@ func (p *Process) inView(look func(root *os.File)) {
 }
 
 // callOf is the execution that the agent tries for a request.
-func callOf(request agent.Command) program.Call {
-	call := program.Call{Name: request.Args[0], Dir: request.Dir, Path: "/bin:/usr/bin"} // as path_of in child.c
+func callOf(request agent.Command) process.Call {
+	call := process.Call{Name: request.Args[0], Dir: request.Dir, Path: "/bin:/usr/bin"} // as path_of in child.c
 	for _, variable := range request.Env {
 		if value, ok := strings.CutPrefix(variable, "PATH="); ok {
 			call.Path = value

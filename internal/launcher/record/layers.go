@@ -10,8 +10,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/store"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
@@ -31,7 +31,7 @@ func HostID(mappings []specs.LinuxIDMapping, inside uint32) int {
 
 // ShowToOwner maps the sandbox's user to the tree's owner in a layer, if the kernel can. Else
 // the owner cannot read files that the sandbox's user has closed to others.
-func (r Record) ShowToOwner(t *protocol.Tree, l *protocol.TreeLayer, inside bool) error {
+func (r Record) ShowToOwner(t *layer.Overlay, l *layer.Layer, inside bool) error {
 	written, owner := r.userAs(inside), t.Owner
 	if t.Image { // its owner on the host is the user that asked for the sandbox
 		owner.UID = r.UID
@@ -47,32 +47,32 @@ func (r Record) ShowToOwner(t *protocol.Tree, l *protocol.TreeLayer, inside bool
 }
 
 // userAs is the sandbox's user as a store shows the user.
-func (r Record) userAs(inside bool) protocol.Owner {
+func (r Record) userAs(inside bool) layer.Owner {
 	user := *r.Config.User
 	if inside {
-		return protocol.Owner{UID: user.UID, GID: user.GID}
+		return layer.Owner{UID: user.UID, GID: user.GID}
 	}
-	return protocol.Owner{
+	return layer.Owner{
 		UID: uint32(HostID(r.UIDMappings, user.UID)), GID: uint32(HostID(r.GIDMappings, user.GID)),
 	}
 }
 
 // Describe describes a tree to clients, without its layers. inside says that the layers show
 // the ids of the inside.
-func (r Record) Describe(t Tree, inside bool) protocol.Tree {
+func (r Record) Describe(t Tree, inside bool) layer.Overlay {
 	user := *r.Config.User
-	out := protocol.TreeHead{
+	out := layer.OverlayHead{
 		Path: t.Path, Device: t.Device, Inode: t.Inode, Since: t.Since, OnDisk: t.OnDisk, Image: t.Image != "", Base: int64(r.IDBase),
-		Owner: protocol.Owner{UID: t.UID, GID: t.GID},
+		Owner: layer.Owner{UID: t.UID, GID: t.GID},
 		User:  r.userAs(inside),
 	}
 	if inside {
 		out.Base = 0
 	}
 	if t.OnDisk {
-		out.Owner = protocol.Owner{UID: user.UID, GID: user.GID}
+		out.Owner = layer.Owner{UID: user.UID, GID: user.GID}
 	}
-	return protocol.Tree{TreeHead: out}
+	return layer.Overlay{OverlayHead: out}
 }
 
 // WithoutUnmade is the record without the new layers that a killed switch of layers has not

@@ -13,7 +13,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )

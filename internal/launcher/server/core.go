@@ -6,7 +6,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/images"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
@@ -95,7 +95,7 @@ type Process interface {
 	// does not give up a join.
 	Joining() <-chan struct{}
 	Terminal() *os.File
-	Output() (stdout, stderr logfile.File)
+	Output() (stdout, stderr streams.LogFile)
 	Signal(sig syscall.Signal, tree bool) error
 	// Terminate ends the command and all that it has started, with its grace. Wait then tells that
 	// the client gave up.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/logfile"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/images"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
@@ -467,10 +467,10 @@ func (p *fakeProcess) Started(ctx context.Context) error {
 	return p.failed
 }
 
-func (p *fakeProcess) Joining() <-chan struct{}         { return p.joining }
-func (p *fakeProcess) Terminal() *os.File               { return p.terminal }
-func (p *fakeProcess) Output() (out, errs logfile.File) { return out, errs }
-func (p *fakeProcess) kill()                            { p.once.Do(func() { close(p.killed) }) }
+func (p *fakeProcess) Joining() <-chan struct{}            { return p.joining }
+func (p *fakeProcess) Terminal() *os.File                  { return p.terminal }
+func (p *fakeProcess) Output() (out, errs streams.LogFile) { return out, errs }
+func (p *fakeProcess) kill()                               { p.once.Do(func() { close(p.killed) }) }
 func (p *fakeProcess) result(s spec.Status) spec.Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()

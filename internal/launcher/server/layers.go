@@ -66,7 +66,7 @@ func (c *call) applied(ctx context.Context) error {
 
 // tree sends one tree with the descriptors of its layers, and then its lists.
 func (c *call) tree(ctx context.Context, t *launcher.HeldTree) error {
-	w := &protocol.WireTree{TreeHead: t.TreeHead, Stamped: t.Stamped(), Found: t.Host != nil}
+	w := &protocol.WireTree{OverlayHead: t.OverlayHead, Stamped: t.Stamped(), Found: t.Host != nil}
 	var files []*os.File
 	for _, l := range t.Layers {
 		files = append(files, l.Dir)

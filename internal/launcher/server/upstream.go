@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/upstream"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -17,7 +17,7 @@ func (r *Rule) readUpstream() (err error) {
 	if !slices.Contains(r.Networks, spec.NetworkProxied) {
 		return errors.New(`upstream_proxy: add "proxied" to networks`)
 	}
-	r.shownUpstream, r.upstream, err = upstream.Resolve(r.UpstreamProxy)
+	r.shownUpstream, r.upstream, err = rules.ResolveUpstream(r.UpstreamProxy)
 	if err != nil {
 		return fmt.Errorf("upstream_proxy: %w", err)
 	}

@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/glob"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/store"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
@@ -95,7 +95,7 @@ func removeTrash(ctx context.Context, path string, isDir bool) error {
 	if !isDir && strings.HasSuffix(path, record.ImageEnd) {
 		return erase.IgnoreMissing(store.RemoveImage(ctx, path))
 	}
-	images, err := glob.Find(path, "*"+record.ImageEnd)
+	images, err := descriptor.Glob(path, "*"+record.ImageEnd)
 	for _, image := range images {
 		err = errors.Join(err, erase.IgnoreMissing(store.RemoveImage(ctx, image)))
 	}

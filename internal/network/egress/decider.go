@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
 // Decider makes the caller the decider of a sandbox. It is in force when Decider returns. A sandbox has one
 // decider at a time, and only with [Box.Ask]. The caller must call Decide or Close. The error is [ErrUnknown]
 // for a sandbox that is not there.
-func (e Egress) Decider(ctx context.Context, key string) (*link.Decider, error) {
+func (e Egress) Decider(ctx context.Context, key string) (*protocol.Decider, error) {
 	conn, err := e.connect()
 	if isNoParent(err) {
 		err = ErrUnknown
@@ -26,7 +26,7 @@ func (e Egress) Decider(ctx context.Context, key string) (*link.Decider, error) 
 	if err != nil {
 		return nil, fmt.Errorf("decide about connections: %w", err)
 	}
-	return link.NewDecider(key, conn, func(ctx context.Context) error {
+	return protocol.NewDecider(key, conn, func(ctx context.Context) error {
 		if has, _ := e.Has(ctx, key); !has {
 			return ErrUnknown
 		}

@@ -13,12 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // A held question waits for the answer of the test.
 type held struct {
-	link.Question
+	protocol.NetworkQuestion
 	ctx    context.Context
 	answer chan bool
 }
@@ -34,7 +35,7 @@ func decide(t *testing.T, e Egress, key string) (questions chan held, end func()
 	ctx, cancel := context.WithCancel(t.Context())
 	questions, ended := make(chan held, 2*link.MaxQuestions), make(chan error, 1)
 	go func() {
-		ended <- d.Decide(ctx, func(ctx context.Context, q link.Question) bool {
+		ended <- d.Decide(ctx, func(ctx context.Context, q protocol.NetworkQuestion) bool {
 			h := held{q, ctx, make(chan bool, 1)}
 			questions <- h
 			select {
@@ -124,14 +125,14 @@ func TestAnEmbedderDecides(t *testing.T) {
 		t.Errorf("a name that is an address: %v, %v", a, err)
 	}
 	if len(questions) > 0 {
-		t.Errorf("a question: %+v", next(t, questions).Question)
+		t.Errorf("a question: %+v", next(t, questions).NetworkQuestion)
 	}
-	request := link.Question{Name: "other.example", Port: 80, Method: "GET", Path: "/"}
+	request := protocol.NetworkQuestion{Name: "other.example", Port: 80, Method: "GET", Path: "/"}
 	for _, allowed := range []bool{true, false, true} { // an answer is for one request
 		done := s.fetchLater("other.example")
 		q := next(t, questions)
-		if q.Question != request {
-			t.Errorf("the question is %+v; want %+v", q.Question, request)
+		if q.NetworkQuestion != request {
+			t.Errorf("the question is %+v; want %+v", q.NetworkQuestion, request)
 		}
 		select {
 		case err := <-done:
@@ -188,8 +189,8 @@ func TestAnEmbedderDecidesAboutConnections(t *testing.T) {
 			_ = c.SetDeadline(time.Now().Add(patience))
 			_, _ = io.WriteString(c, x.first)
 			q := next(t, questions)
-			if want := (link.Question{Name: "other.example", Port: 80}); q.Question != want {
-				t.Errorf("%s: the question is %+v; want %+v", name, q.Question, want)
+			if want := (protocol.NetworkQuestion{Name: "other.example", Port: 80}); q.NetworkQuestion != want {
+				t.Errorf("%s: the question is %+v; want %+v", name, q.NetworkQuestion, want)
 			}
 			q.answer <- allowed
 			if allowed {
@@ -203,7 +204,7 @@ func TestAnEmbedderDecidesAboutConnections(t *testing.T) {
 		}
 	}
 	if len(questions) > 0 {
-		t.Errorf("another question: %+v", next(t, questions).Question)
+		t.Errorf("another question: %+v", next(t, questions).NetworkQuestion)
 	}
 	// TLS for another name is no question.
 	c, err := s.dial("tcp", a.String()+":80")
@@ -355,7 +356,7 @@ func TestTheDeciderGoesAway(t *testing.T) {
 	if err := e.Dismiss(t.Context(), "box"); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Decide(t.Context(), func(context.Context, link.Question) bool { return true }); !errors.Is(err, ErrUnknown) {
+	if err := d.Decide(t.Context(), func(context.Context, protocol.NetworkQuestion) bool { return true }); !errors.Is(err, ErrUnknown) {
 		t.Errorf("Decide after the sandbox: %v", err)
 	}
 	if _, err := e.Decider(t.Context(), "box"); !errors.Is(err, ErrUnknown) {
@@ -439,7 +440,7 @@ func TestTheWorkerIsKilledWhileAnEmbedderDecides(t *testing.T) {
 	done := s.fetchLater("good.example")
 	q := next(t, questions)
 	if q.Name != "good.example" {
-		t.Errorf("the question is %+v", q.Question)
+		t.Errorf("the question is %+v", q.NetworkQuestion)
 	}
 	if got := o.seen(); len(got) != 0 {
 		t.Errorf("outside: %q", got)
@@ -461,7 +462,9 @@ func TestTheParentIsKilledWhileAnEmbedderDecides(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- d.Decide(t.Context(), func(context.Context, link.Question) bool { return true }) }()
+	go func() {
+		ended <- d.Decide(t.Context(), func(context.Context, protocol.NetworkQuestion) bool { return true })
+	}()
 	kill(t, parents(t, e)[0])
 	select {
 	case err := <-ended:
@@ -491,7 +494,7 @@ func TestUnusualRequestsAreNoQuestions(t *testing.T) {
 		}
 	}
 	if len(questions) > 0 {
-		t.Errorf("a question: %+v", next(t, questions).Question)
+		t.Errorf("a question: %+v", next(t, questions).NetworkQuestion)
 	}
 	done := make(chan error, 1)
 	go func() {

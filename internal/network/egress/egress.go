@@ -16,8 +16,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/upstream"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
 )
 
 // ErrUnknown means that the proxied network does not have the sandbox.

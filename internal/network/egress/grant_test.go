@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
 // A grant without Ask ends the decider, its open questions, and the connections that it has allowed.
@@ -73,7 +74,7 @@ func TestDecidersFollowOneAnother(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := d.Decide(ctx, func(context.Context, link.Question) bool { return true }); !errors.Is(err, context.Canceled) {
+		if err := d.Decide(ctx, func(context.Context, protocol.NetworkQuestion) bool { return true }); !errors.Is(err, context.Canceled) {
 			t.Fatalf("decider %d: %v", i, err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/channel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
 // newHostileParent is a parent with two boxes, in this process. Its worker is the test.
@@ -180,11 +181,11 @@ func TestAHostileWorkerAsksWithinBounds(t *testing.T) {
 	defer cancel()
 	numbers := map[uint64]bool{}
 	for range link.MaxQuestions {
-		body, _, err := peer.Receive(ctx, link.MaxNotice)
+		body, _, err := peer.Receive(ctx, protocol.MaxNotice)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var n link.Notice
+		var n protocol.Notice
 		var box int
 		if err := json.Unmarshal(body, &n); err != nil || n.Question == nil || numbers[n.Number] {
 			t.Fatalf("%s, %v", body, err)
@@ -197,8 +198,8 @@ func TestAHostileWorkerAsksWithinBounds(t *testing.T) {
 	// All questions end with the worker, and each end is told.
 	p.withdrawAll(p.keys["a"].anyQuestion(t, p).worker)
 	for range link.MaxQuestions {
-		body, _, err := peer.Receive(ctx, link.MaxNotice)
-		var n link.Notice
+		body, _, err := peer.Receive(ctx, protocol.MaxNotice)
+		var n protocol.Notice
 		if err != nil || json.Unmarshal(body, &n) != nil || n.Question != nil || !numbers[n.Number] {
 			t.Fatalf("%s, %v", body, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/channel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
 // maxReply bounds a reply, in bytes.
@@ -24,7 +25,7 @@ type decider struct {
 	box     *box
 	channel *channel.Conn
 	// notices wait for the goroutine that sends them. A decider that leaves too many of them is ended.
-	notices chan link.Notice
+	notices chan protocol.Notice
 	ended   chan struct{}
 	ending  sync.Once
 }
@@ -41,7 +42,7 @@ func (d *decider) end() {
 }
 
 // tell is false if the decider has ended.
-func (d *decider) tell(n link.Notice) bool {
+func (d *decider) tell(n protocol.Notice) bool {
 	select {
 	case d.notices <- n:
 		return true
@@ -81,7 +82,7 @@ func (p *parent) addDecider(channel *channel.Conn, key string) (*decider, error)
 	if !b.grant.Ask {
 		return nil, fmt.Errorf("sandbox %s asks for no decisions; set Ask with the network", key)
 	}
-	d := &decider{box: b, channel: channel, notices: make(chan link.Notice, maxNotices), ended: make(chan struct{})}
+	d := &decider{box: b, channel: channel, notices: make(chan protocol.Notice, maxNotices), ended: make(chan struct{})}
 	if !p.replaceDecider(b, d) {
 		return nil, errors.New("another call of DecideNetwork decides already; end that call first")
 	}
@@ -151,7 +152,7 @@ func (p *parent) serveDecider(d *decider) {
 			break
 		}
 		begin()
-		var r link.Reply
+		var r protocol.Reply
 		strict := json.NewDecoder(bytes.NewReader(body))
 		strict.DisallowUnknownFields()
 		if strict.Decode(&r) != nil {
@@ -224,7 +225,7 @@ func (p *parent) withdrawAll(worker *channel.Conn) {
 }
 
 // takeReply gives a reply to its question. One to a question that is not open any more has no effect.
-func (p *parent) takeReply(d *decider, r link.Reply) {
+func (p *parent) takeReply(d *decider, r protocol.Reply) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if q, ok := d.box.questions[r.Number]; ok {
@@ -252,7 +253,7 @@ func (p *parent) answerQuestion(b *box, d *decider, q *question) {
 // awaitReply returns a reason for each decision that does not allow the question.
 func (p *parent) awaitReply(d *decider, q *question) (allowed bool, reason string) {
 	const gone = "the embedder that decides has gone"
-	if d == nil || !d.tell(link.Notice{Number: q.number, Question: &q.text}) {
+	if d == nil || !d.tell(protocol.Notice{Number: q.number, Question: (*protocol.NetworkQuestion)(&q.text)}) {
 		return false, gone
 	}
 	late := time.NewTimer(p.answerTime)
@@ -270,6 +271,6 @@ func (p *parent) awaitReply(d *decider, q *question) (allowed bool, reason strin
 	case <-q.withdrawn:
 		reason = "the question was withdrawn"
 	}
-	d.tell(link.Notice{Number: q.number}) // the callback can end
+	d.tell(protocol.Notice{Number: q.number}) // the callback can end
 	return false, reason
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
 func TestOpenQuestionsAreBounded(t *testing.T) {
@@ -71,7 +72,7 @@ func TestCallsOfADeciderAreBounded(t *testing.T) {
 	stuck := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = d.Decide(ctx, func(context.Context, link.Question) bool { // the end of the test ends it
+		_ = d.Decide(ctx, func(context.Context, protocol.NetworkQuestion) bool { // the end of the test ends it
 			calls.Add(1)
 			<-stuck
 			return true

@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/capture"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )

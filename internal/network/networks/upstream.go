@@ -5,6 +5,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/upstream"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -27,7 +28,7 @@ func hintOf(r record.Record) string {
 	switch {
 	case r.Upstream != nil && r.Upstream.IsEmpty():
 		return "--upstream-proxy env has found no HTTP_PROXY and no HTTPS_PROXY in the environment (sudo removes them: use sudo -E)"
-	case r.Upstream != nil || !upstream.IsInEnvironment():
+	case r.Upstream != nil || !rules.HasUpstreamEnvironment():
 		return ""
 	case r.UID == 0:
 		return "the host's environment names a proxy: add --upstream-proxy env"

@@ -15,7 +15,7 @@ import (
 
 // Extract applies an archive to a directory, as image-spec v1.1.1 layer.md
 // "Applying Changesets" has it. A second reading, by GNU tar, is in
-// TestTarReadsTheArchive of layertar.
+// TestTarReadsTheArchive of package layer.
 func Extract(t testing.TB, archive io.Reader, dir string) {
 	t.Helper()
 	// The earlier content of a directory must be told from the layer's entries.

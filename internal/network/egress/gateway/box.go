@@ -21,8 +21,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/names"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/proxy"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/upstream"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
 )
 
 // A box is one sandbox.

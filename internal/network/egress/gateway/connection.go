@@ -11,7 +11,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/proxy"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
 )
 
 // acceptPause is the pause after an error of accept4(2): the process may have too many descriptors.

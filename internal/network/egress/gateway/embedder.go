@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
 )
 
 // An embedder answers the questions of a box, through the parent. The box's mu guards an embedder.

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/answer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/proxy"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
 )
 
 const (

@@ -87,7 +87,7 @@ type Order struct {
 type Box struct {
 	// Key names the sandbox.
 	Key string `json:"key"`
-	// Allow and Deny are texts of internal/network/egress/rules.
+	// Allow and Deny are texts of internal/network/rules.
 	Allow []string `json:"allow,omitempty"`
 	Deny  []string `json:"deny,omitempty"`
 	// Requests and Bytes bound the use of the network in the life of the sandbox. Zero is no bound. A connection

@@ -1,15 +1,22 @@
 package link
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+)
 
 // Bounds of questions.
 const (
 	// MaxQuestions is how many questions of a box can be open.
-	MaxQuestions = 64
+	MaxQuestions = protocol.MaxQuestions
 	// MaxMethod and MaxPath are the longest method and path of a question, in bytes.
 	MaxMethod = 32
 	MaxPath   = 1 << 10
 )
+
+// A question fits a notice: JSON can need six bytes for one.
+const _ = uint(protocol.MaxNotice - 6*(MaxName+MaxMethod+MaxPath) - 256)
 
 // AllowedByEmbedder stands in an event in the place of the rule.
 const AllowedByEmbedder = "allowed by the embedder"

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/nameserver"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/special"
 )
 

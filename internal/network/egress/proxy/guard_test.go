@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/nameserver"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
 )
 
 // The client sees the error of a lookup. It must not have an address of the host or of its name servers.

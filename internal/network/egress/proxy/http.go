@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/sniff"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
 )
 
 const (

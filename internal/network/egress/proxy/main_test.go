@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/names"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
 )
 
 // The tests run in a network namespace of their own, in which each address is local, and in a mount

@@ -22,7 +22,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 

@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/names"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/upstream"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
 )
 
 const (

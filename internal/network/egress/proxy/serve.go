@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/names"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/sniff"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/upstream"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
 )
 
 // The time that a client has for its first byte.

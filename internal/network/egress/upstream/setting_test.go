@@ -1,54 +1,10 @@
 package upstream
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
-
-// clearEnvironment removes the variables of proxies.
-func clearEnvironment(t *testing.T) {
-	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "REQUEST_METHOD"} {
-		t.Setenv(name, "")
-	}
-}
-
-func TestResolve(t *testing.T) {
-	clearEnvironment(t)
-	const url = "http://me:p%40ss@Proxy.corp:8080/"
-	shown, u, err := Resolve(url)
-	if err != nil || shown != "http://proxy.corp:8080" || u.HTTP != "http://me:p%40ss@proxy.corp:8080" || u.HTTPS != u.HTTP || u.NoProxy != "" {
-		t.Errorf("a URL: %q, %+v, %v", shown, *u, err)
-	}
-	if strings.Contains(u.String(), "ss") {
-		t.Errorf("the text has the password: %v", u)
-	}
-	if shown, u, err := Resolve("env"); shown != "env" || err != nil || u == nil || !u.IsEmpty() {
-		t.Errorf("an environment without a proxy: %q, %v, %v", shown, u, err)
-	}
-	if IsInEnvironment() {
-		t.Error("an environment without a proxy has one")
-	}
-	t.Setenv("https_proxy", "me:word@proxy.corp:3128")
-	t.Setenv("HTTP_PROXY", "http://other.corp")
-	t.Setenv("NO_PROXY", ".corp,10.0.0.0/8")
-	shown, u, err = Resolve("env")
-	if err != nil || shown != "env" || u.HTTPS != "http://me:word@proxy.corp:3128" || u.HTTP != "http://other.corp:80" || u.NoProxy != ".corp,10.0.0.0/8" {
-		t.Errorf("an environment: %q, %+v, %v", shown, *u, err)
-	}
-	if !IsInEnvironment() {
-		t.Error("the environment has a proxy")
-	}
-	t.Setenv("REQUEST_METHOD", "GET")
-	if _, u, err := Resolve("env"); err != nil || u.HTTP != "" || u.HTTPS == "" {
-		t.Errorf("a CGI: %v, %v", u, err)
-	}
-	t.Setenv("HTTPS_PROXY", "socks5://me:word@proxy.corp:1080")
-	if _, _, err := Resolve("env"); err == nil || !strings.Contains(err.Error(), "HTTPS_PROXY") || !strings.Contains(err.Error(), `"socks5" is not supported`) || strings.Contains(err.Error(), "word") {
-		t.Errorf("SOCKS: %v", err)
-	}
-}
 
 func TestFor(t *testing.T) {
 	p, err := New(spec.Upstream{HTTP: "http://one.corp:3128", HTTPS: "http://me:word@two.corp:3128", NoProxy: "direct.test,.below.test,10.0.0.0/8"})

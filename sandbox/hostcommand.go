@@ -1,6 +1,6 @@
 // Package hostcommand runs commands on the host without any isolation: as this program's user,
 // each in a process group of its own.
-package hostcommand
+package sandbox
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 )
 
 // A Command describes a command.
-type Command struct {
+type hostCommand struct {
 	// Sandbox is the id in the Result.
 	Sandbox string
 	Args    []string
@@ -38,8 +38,8 @@ type Command struct {
 }
 
 // An Execution is a command that was started.
-type Execution struct {
-	command Command
+type hostExecution struct {
+	command hostCommand
 	cmd     *exec.Cmd
 	begun   time.Time
 	notRun  *fault.NotRunError
@@ -50,7 +50,7 @@ type Execution struct {
 	reaped bool
 	// over says that the command itself has ended.
 	over bool
-	why  ending
+	why  hostEnd
 	// until is the end of the grace. Zero: no signal has asked the command to end.
 	until time.Time
 
@@ -60,8 +60,8 @@ type Execution struct {
 
 // Start starts a command. Started and Wait tell that a command could not be executed. An
 // error is about the directory.
-func Start(c Command) (*Execution, error) {
-	e := &Execution{command: c, cmd: c.process(), begun: time.Now(), ended: make(chan struct{})}
+func startOnHost(c hostCommand) (*hostExecution, error) {
+	e := &hostExecution{command: c, cmd: c.process(), begun: time.Now(), ended: make(chan struct{})}
 	if err := e.cmd.Start(); err != nil {
 		if _, gone := os.Stat(c.Dir); c.Dir != "" && gone != nil {
 			return nil, fmt.Errorf("its workspace is gone: %w", gone)
@@ -74,7 +74,7 @@ func Start(c Command) (*Execution, error) {
 	return e, nil
 }
 
-func (c Command) process() *exec.Cmd {
+func (c hostCommand) process() *exec.Cmd {
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Env = append(os.Environ(), c.Env...)
 	cmd.Dir = c.Dir
@@ -93,10 +93,10 @@ func (c Command) process() *exec.Cmd {
 }
 
 // ending is the reason for which this program ended a command.
-type ending int
+type hostEnd int
 
 const (
-	endedItself ending = iota
+	endedItself hostEnd = iota
 	endedTimeout
 	endedLost   // its sandbox was removed
 	endedKilled // by Signal
@@ -104,7 +104,7 @@ const (
 )
 
 // attend waits for the command, and kills the rest of its process group.
-func (e *Execution) attend() {
+func (e *hostExecution) attend() {
 	if e.command.Timeout > 0 {
 		timer := time.AfterFunc(e.command.Timeout, func() { e.terminate(endedTimeout) })
 		defer timer.Stop()
@@ -126,14 +126,14 @@ func (e *Execution) attend() {
 }
 
 // awaitEnd waits for the end of the command, and leaves it as a zombie.
-func (e *Execution) awaitEnd() {
+func (e *hostExecution) awaitEnd() {
 	_, _ = descriptor.Retry(func() (int, error) {
 		return 0, unix.Waitid(unix.P_PID, e.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 	})
 }
 
 // kill kills the process group. The first call decides the reason in the Result.
-func (e *Execution) kill(why ending) {
+func (e *hostExecution) kill(why hostEnd) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.reaped || e.cmd.Process == nil {
@@ -147,7 +147,7 @@ func (e *Execution) kill(why ending) {
 
 // terminate sends SIGTERM to the process group, and SIGKILL after the grace. The first call decides
 // the reason in the Result. A stopped process goes on, so that it can end.
-func (e *Execution) terminate(why ending) {
+func (e *hostExecution) terminate(why hostEnd) {
 	e.mu.Lock()
 	over := e.over && e.why == endedItself
 	e.mu.Unlock()
@@ -171,7 +171,7 @@ const groupCheck = 20 * time.Millisecond
 
 // awaitGroup gives the rest of the process group of an ended command the rest of the grace. The
 // command is still a zombie, so no other group can have its number.
-func (e *Execution) awaitGroup() {
+func (e *hostExecution) awaitGroup() {
 	for {
 		e.mu.Lock()
 		until := e.until
@@ -210,7 +210,7 @@ func isZombie(pid int) bool {
 
 // Terminate ends the command and the rest of its process group with the grace. The Result says
 // that the caller gave up.
-func (e *Execution) Terminate() error {
+func (e *hostExecution) Terminate() error {
 	if e.notRun != nil {
 		return os.ErrProcessDone
 	}
@@ -219,10 +219,10 @@ func (e *Execution) Terminate() error {
 }
 
 // ID is empty: no other process can attach to the command.
-func (e *Execution) ID() string { return "" }
+func (e *hostExecution) ID() string { return "" }
 
 // Started returns a *fault.NotRunError for a command that could not be executed.
-func (e *Execution) Started(context.Context) error {
+func (e *hostExecution) Started(context.Context) error {
 	if e.notRun != nil {
 		return e.notRun
 	}
@@ -231,7 +231,7 @@ func (e *Execution) Started(context.Context) error {
 
 // Signal sends a signal to the process group. With tree, SIGKILL also decides the reason in the
 // Result. An ended command is os.ErrProcessDone.
-func (e *Execution) Signal(sig syscall.Signal, tree bool) error {
+func (e *hostExecution) Signal(sig syscall.Signal, tree bool) error {
 	if e.notRun != nil {
 		return os.ErrProcessDone
 	}
@@ -255,7 +255,7 @@ func (e *Execution) Signal(sig syscall.Signal, tree bool) error {
 
 // Wait returns the Result once the command has ended and the rest of its process group was
 // killed. For a command that could not be executed the error is a *fault.NotRunError.
-func (e *Execution) Wait(ctx context.Context) (spec.Result, error) {
+func (e *hostExecution) Wait(ctx context.Context) (spec.Result, error) {
 	select {
 	case <-e.ended:
 	case <-ctx.Done():
@@ -268,26 +268,26 @@ func (e *Execution) Wait(ctx context.Context) (spec.Result, error) {
 }
 
 // Close ends a command that still runs, as Terminate does, and waits for its end.
-func (e *Execution) Close() error {
+func (e *hostExecution) Close() error {
 	e.terminate(endedGaveUp)
 	<-e.ended
 	return nil
 }
 
 // Lose is Close for a command whose sandbox was removed. The Result says so.
-func (e *Execution) Lose() {
+func (e *hostExecution) Lose() {
 	e.Leave()
 	<-e.ended
 }
 
 // Leave is Lose without the wait.
-func (e *Execution) Leave() { e.terminate(endedLost) }
+func (e *hostExecution) Leave() { e.terminate(endedLost) }
 
 // Ended is closed once Wait returns at once.
-func (e *Execution) Ended() <-chan struct{} { return e.ended }
+func (e *hostExecution) Ended() <-chan struct{} { return e.ended }
 
 // describe fills in the result from the command's end. The command must be reaped.
-func (e *Execution) describe() {
+func (e *hostExecution) describe() {
 	state := e.cmd.ProcessState
 	status := state.Sys().(syscall.WaitStatus)
 	r := spec.Result{
@@ -327,12 +327,12 @@ func (e *Execution) describe() {
 }
 
 // asked says that this program has sent SIGTERM, with a grace.
-func (e *Execution) asked() bool {
+func (e *hostExecution) asked() bool {
 	return e.why != endedItself && e.command.Grace > 0 && !e.until.IsZero()
 }
 
 // farewell tells how this program has ended the command.
-func (e *Execution) farewell(status syscall.WaitStatus) string {
+func (e *hostExecution) farewell(status syscall.WaitStatus) string {
 	switch killed := status.Signaled() && status.Signal() == unix.SIGKILL; {
 	case killed && e.asked():
 		return fmt.Sprintf("was killed with all it had started, since it did not end within %s after SIGTERM", e.command.Grace)

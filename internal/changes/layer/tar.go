@@ -1,4 +1,4 @@
-package layertar
+package layer
 
 import (
 	"archive/tar"
@@ -13,12 +13,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Options of an archive.
-type Options struct {
+// TarOptions of an archive.
+type TarOptions struct {
 	// Prefix is put before each path: where the tree lies below the directory
 	// that the archive is meant for. No slash at either end.
 	Prefix string
@@ -34,10 +33,17 @@ const (
 	opaque   = ".wh..wh..opq"
 )
 
-// Write writes the changes of s. After an error the output is not whole.
-func Write(w io.Writer, s *layer.Stack, o Options) error {
+// WriteTar writes the changes of s as a layer of an OCI image: a tar archive whose entries replace those below. There
+// ".wh.NAME" stands for a deleted NAME, and ".wh..wh..opq" in a directory for all of its earlier content (image-spec
+// v1.1.1 layer.md "Whiteouts").
+//
+// The archive is in PAX format, with extended attributes as SCHILY.xattr.*, as GNU tar, containerd and Docker have
+// them, and with times to the nanosecond. Its entries are in the order of their paths. Devices and sockets are left out,
+// and LeftOut gets their paths. A file that an archive cannot have, or not without loss, is an error that names the file.
+// After an error the output is not whole.
+func WriteTar(w io.Writer, s *Stack, o TarOptions) error {
 	a := &archive{tar: tar.NewWriter(w), stack: s, options: o}
-	for c, err := range s.Changes(layer.Options{}) {
+	for c, err := range s.Changes(Options{}) {
 		if err == nil {
 			err = a.add(c)
 		}
@@ -54,8 +60,8 @@ func Write(w io.Writer, s *layer.Stack, o Options) error {
 // archive is one that is being written.
 type archive struct {
 	tar     *tar.Writer
-	stack   *layer.Stack
-	options Options
+	stack   *Stack
+	options TarOptions
 	// holes are how much of the files so far is no data on disk.
 	holes int64
 }

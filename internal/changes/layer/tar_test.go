@@ -1,4 +1,4 @@
-package layertar_test
+package layer_test
 
 import (
 	"archive/tar"
@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layertar"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/layertest"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -27,7 +27,7 @@ func written(t testing.TB, lower, edit string) (*layertest.Overlay, []byte, erro
 	o.Mount(t)
 	run(t, o.Merged, "sh", "-ec", edit)
 	var b bytes.Buffer
-	err := layertar.Write(&b, o.Stack(t), layertar.Options{})
+	err := layer.WriteTar(&b, o.Stack(t), layer.TarOptions{})
 	return o, b.Bytes(), err
 }
 
@@ -54,10 +54,10 @@ func TestExtractGivesWhatTheSandboxSaw(t *testing.T) {
 			o.Mount(t)
 			r.Edit(t, o.Merged, r.IntN(30))
 			var b bytes.Buffer
-			check(t, layertar.Write(&b, o.Stack(t), layertar.Options{}))
+			check(t, layer.WriteTar(&b, o.Stack(t), layer.TarOptions{}))
 			want := layertest.Tree(t, o.Merged, layertest.All)
 			again := &bytes.Buffer{}
-			check(t, layertar.Write(again, o.Stack(t), layertar.Options{}))
+			check(t, layer.WriteTar(again, o.Stack(t), layer.TarOptions{}))
 			if !bytes.Equal(again.Bytes(), b.Bytes()) {
 				t.Error("a second archive differs")
 			}
@@ -138,7 +138,7 @@ func TestHolesAreZeros(t *testing.T) {
 	o.Mount(t)
 	run(t, o.Merged, "sh", "-ec", "truncate -s 1073741824 f")
 	n := &counter{}
-	check(t, layertar.Write(n, o.Stack(t), layertar.Options{}))
+	check(t, layer.WriteTar(n, o.Stack(t), layer.TarOptions{}))
 	if n.bytes < 1<<30 || n.bytes > 1<<30+1<<14 {
 		t.Errorf("%d bytes", n.bytes)
 	}
@@ -150,7 +150,7 @@ func TestHolesOfAllFilesAreBounded(t *testing.T) {
 	o.Mount(t)
 	run(t, o.Merged, "sh", "-ec", "for i in 1 2 3 4 5; do truncate -s 256M $i; done")
 	n := &counter{}
-	if err := layertar.Write(n, o.Stack(t), layertar.Options{}); err == nil || !strings.Contains(err.Error(), `"5" is`) || n.bytes > 1<<30+1<<14 {
+	if err := layer.WriteTar(n, o.Stack(t), layer.TarOptions{}); err == nil || !strings.Contains(err.Error(), `"5" is`) || n.bytes > 1<<30+1<<14 {
 		t.Errorf("%d bytes, %v", n.bytes, err)
 	}
 }
@@ -186,7 +186,7 @@ func TestAFileThatChangesIsNamed(t *testing.T) {
 			f, err := os.OpenFile(o.Merged+"/a\nb", os.O_WRONLY, 0)
 			check(t, err)
 			defer f.Close()
-			err = layertar.Write(&counter{do: func() { check(t, test.do(f)) }}, o.Stack(t), layertar.Options{})
+			err = layer.WriteTar(&counter{do: func() { check(t, test.do(f)) }}, o.Stack(t), layer.TarOptions{})
 			if want := `"a\nb" changed while it was read: pause the sandbox, or wait until it is done`; fmt.Sprint(err) != want {
 				t.Errorf("%v, and not %s", err, want)
 			}
@@ -210,7 +210,7 @@ func TestNoLinkLeadsToWhatIsNotThere(t *testing.T) {
 	})
 	for range 1500 {
 		var b bytes.Buffer
-		if err := layertar.Write(&b, o.Stack(t), layertar.Options{}); err != nil {
+		if err := layer.WriteTar(&b, o.Stack(t), layer.TarOptions{}); err != nil {
 			if !strings.Contains(err.Error(), "changed while it was read") {
 				t.Fatal(err)
 			}
@@ -239,7 +239,7 @@ func TestSocketsAndDevicesAreLeftOutAndToldOf(t *testing.T) {
 	run(t, o.Merged, "sh", "-ec", "echo a >file; ln device link")
 	told := map[string]spec.FileType{}
 	var b bytes.Buffer
-	check(t, layertar.Write(&b, o.Stack(t), layertar.Options{LeftOut: func(path string, kind spec.FileType) { told[path] = kind }}))
+	check(t, layer.WriteTar(&b, o.Stack(t), layer.TarOptions{LeftOut: func(path string, kind spec.FileType) { told[path] = kind }}))
 	if want := "map[device:device link:device socket:socket]"; fmt.Sprint(told) != want {
 		t.Errorf("told of %v, and not %s", told, want)
 	}
@@ -255,8 +255,8 @@ func TestSeveralTreesAreOneArchive(t *testing.T) {
 	o.Mount(t)
 	run(t, o.Merged, "sh", "-ec", "rm -r gone d; mkdir d; echo a >a; ln a b; ln -s a l")
 	var b bytes.Buffer
-	check(t, layertar.Write(&b, o.Stack(t), layertar.Options{Prefix: "home/u", More: true}))
-	check(t, layertar.Write(&b, o.Stack(t), layertar.Options{Prefix: "srv"}))
+	check(t, layer.WriteTar(&b, o.Stack(t), layer.TarOptions{Prefix: "home/u", More: true}))
+	check(t, layer.WriteTar(&b, o.Stack(t), layer.TarOptions{Prefix: "srv"}))
 	file := filepath.Join(t.TempDir(), "layer.tar")
 	check(t, os.WriteFile(file, b.Bytes(), 0o600))
 	var want strings.Builder
@@ -280,7 +280,7 @@ func TestABrokenPipeEndsTheArchive(t *testing.T) {
 	run(t, o.Merged, "sh", "-ec", "truncate -s 100M f")
 	r, w := io.Pipe()
 	r.Close()
-	if err := layertar.Write(w, o.Stack(t), layertar.Options{}); err == nil || !strings.Contains(err.Error(), "closed pipe") {
+	if err := layer.WriteTar(w, o.Stack(t), layer.TarOptions{}); err == nil || !strings.Contains(err.Error(), "closed pipe") {
 		t.Error(err)
 	}
 }

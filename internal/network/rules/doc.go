@@ -1,6 +1,6 @@
 // Package rules has the rules of the proxied network: the names and addresses that a sandbox may
-// reach. The package does no I/O and starts no goroutine. A [List] never changes, so several
-// goroutines may use it.
+// reach. It also has the text forms of both sides' settings: files of rules, and an upstream proxy. The package does no I/O
+// and starts no goroutine. A [List] never changes, so several goroutines may use it.
 //
 // A rule is one of these texts:
 //

@@ -1,6 +1,4 @@
-// Package logfile reads the files in which a sandbox keeps the output of a detached command: the
-// head and the tail of a stream, with times. PID 1 writes the files (cmd/sandbox-agent/drain.c).
-package logfile
+package streams
 
 import (
 	"encoding/binary"
@@ -10,16 +8,15 @@ import (
 	"math"
 	"os"
 	"sort"
-	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
-// A File is a file with the output of a detached command, open for reading. The command may still
+// A LogFile is a file with the output of a detached command, open for reading. The command may still
 // write. Offsets are those of the command's stream, with the bytes that the file has not kept.
-type File struct {
+type LogFile struct {
 	*os.File
 	// Ring says that the file has the form of struct output_header in
 	// cmd/sandbox-agent/protocol.h, with head, tail and times. Otherwise the file has the first bytes
@@ -38,15 +35,15 @@ const (
 	headerFields = 7
 )
 
-// An extent tells which bytes of a stream are kept: those before head, and those from low on.
-type extent struct {
+// A logExtent tells which bytes of a stream are kept: those before head, and those from low on.
+type logExtent struct {
 	total, head, low, tail int64
 	times                  int
 	thinned                uint64
 }
 
 // errDamaged is the error of a file that PID 1 has not written.
-var errDamaged = errors.New("its header is damaged")
+var errDamagedLog = errors.New("its header is damaged")
 
 // headerTries bounds the reads of a header that PID 1 writes meanwhile. The kernel can take the processor from PID 1 in
 // the middle of a header, so later reads wait.
@@ -57,13 +54,13 @@ const (
 )
 
 // extent reads the header.
-func (k File) extent() (e extent, err error) {
+func (k LogFile) extent() (e logExtent, err error) {
 	if !k.Ring {
 		info, err := k.Stat()
 		if err != nil {
 			return e, err
 		}
-		return extent{total: info.Size(), head: info.Size(), low: info.Size()}, nil
+		return logExtent{total: info.Size(), head: info.Size(), low: info.Size()}, nil
 	}
 	var b [headerSize]byte
 	for try := range headerTries {
@@ -84,11 +81,11 @@ func (k File) extent() (e extent, err error) {
 			return e, nil
 		}
 	}
-	return e, fmt.Errorf("read %s: %w", k.Name(), errDamaged)
+	return e, fmt.Errorf("read %s: %w", k.Name(), errDamagedLog)
 }
 
 // parseHeader returns false for a header that was read while it was written.
-func parseHeader(b []byte) (e extent, ok bool) {
+func parseHeader(b []byte) (e logExtent, ok bool) {
 	var f [headerFields]uint64
 	check := uint64(headerCheck)
 	for i := range f {
@@ -99,7 +96,7 @@ func parseHeader(b []byte) (e extent, ok bool) {
 	if check != 0 || min(total, begun, head, tail) < 0 || begun < total || f[4] > mostTimes || head > head+tail {
 		return e, false
 	}
-	e = extent{total: total, head: min(head, total), tail: tail, times: int(f[4]), thinned: f[5]}
+	e = logExtent{total: total, head: min(head, total), tail: tail, times: int(f[4]), thinned: f[5]}
 	e.low = min(total, max(head, begun-tail))
 	if total <= head {
 		e.low = total
@@ -108,7 +105,7 @@ func parseHeader(b []byte) (e extent, ok bool) {
 }
 
 // place is where a byte lies in the file, and how many follow it there in a row.
-func (k File) place(e extent, at int64) (place, row int64) {
+func (k LogFile) place(e logExtent, at int64) (place, row int64) {
 	switch {
 	case !k.Ring:
 		return at, e.total - at
@@ -120,20 +117,16 @@ func (k File) place(e extent, at int64) (place, row int64) {
 }
 
 // Omitted is the number of bytes that the file has not kept.
-func (k File) Omitted() (int64, error) {
+func (k LogFile) Omitted() (int64, error) {
 	e, err := k.extent()
 	return e.low - e.head, err
 }
 
 // End is the number of bytes of the stream so far.
-func (k File) End() (int64, error) {
+func (k LogFile) End() (int64, error) {
 	e, err := k.extent()
 	return e.total, err
 }
-
-const bufferSize = 64 << 10
-
-var buffers = sync.Pool{New: func() any { b := make([]byte, bufferSize); return &b }}
 
 // raceTries bounds the reads of bytes that PID 1 overwrites meanwhile.
 const raceTries = 16
@@ -141,19 +134,19 @@ const raceTries = 16
 // Copy copies the kept bytes from an offset on, and returns the offset for the next Copy. omitted
 // is called where bytes are missing, with their number. There it leaves out the parts of a
 // character in UTF-8 that was cut.
-func (k File) Copy(w io.Writer, from int64, omitted func(int64) error) (next int64, err error) {
+func (k LogFile) Copy(w io.Writer, from int64, omitted func(int64) error) (next int64, err error) {
 	return k.copy(w, from, math.MaxInt64, false, omitted)
 }
 
 // CopyPresent is Copy up to an end that LastLines has returned. Without it a copy of a stream that grows faster
 // than w takes it would have no end.
-func (k File) CopyPresent(w io.Writer, from, end int64, omitted func(int64) error) (next int64, err error) {
+func (k LogFile) CopyPresent(w io.Writer, from, end int64, omitted func(int64) error) (next int64, err error) {
 	return k.copy(w, from, end, false, omitted)
 }
 
 // CopyAllPresent is CopyPresent up to the present end. If the tail is overwritten before the copy comes to it, the
 // copy takes the tail of that time.
-func (k File) CopyAllPresent(w io.Writer, from int64, omitted func(int64) error) (next int64, err error) {
+func (k LogFile) CopyAllPresent(w io.Writer, from int64, omitted func(int64) error) (next int64, err error) {
 	end, err := k.End()
 	if err != nil {
 		return from, err
@@ -161,9 +154,9 @@ func (k File) CopyAllPresent(w io.Writer, from int64, omitted func(int64) error)
 	return k.copy(w, from, end, true, omitted)
 }
 
-func (k File) copy(w io.Writer, from, end int64, renews bool, omitted func(int64) error) (next int64, err error) {
-	b := buffers.Get().(*[]byte)
-	defer buffers.Put(b)
+func (k LogFile) copy(w io.Writer, from, end int64, renews bool, omitted func(int64) error) (next int64, err error) {
+	b := Buffers.Get().(*[]byte)
+	defer Buffers.Put(b)
 	for races, short := 0, int64(0); ; {
 		e, err := k.extent()
 		isGap := from >= e.head && from < e.low
@@ -209,12 +202,12 @@ func (k File) copy(w io.Writer, from, end int64, renews bool, omitted func(int64
 }
 
 // has says whether the byte that was read by an older extent was not overwritten meanwhile.
-func (e extent) has(old extent, at int64) bool {
+func (e logExtent) has(old logExtent, at int64) bool {
 	return at < min(e.head, old.head) || e.head == old.head && e.tail == old.tail && at >= e.low
 }
 
 // read reads some bytes from an offset on, and none from a file that was truncated with its sandbox.
-func (k File) read(e extent, from int64, b []byte) ([]byte, error) {
+func (k LogFile) read(e logExtent, from int64, b []byte) ([]byte, error) {
 	place, row := k.place(e, from)
 	b = b[:min(int64(len(b)), row)]
 	n, err := k.ReadAt(b, place)
@@ -225,7 +218,7 @@ func (k File) read(e extent, from int64, b []byte) ([]byte, error) {
 }
 
 // broken is how many bytes at the begin of the tail belong to a character that was cut.
-func (k File) broken(e extent) int64 {
+func (k LogFile) broken(e logExtent) int64 {
 	var b [utf8.UTFMax - 1]byte
 	if e.low >= e.total {
 		return 0
@@ -260,7 +253,7 @@ func WholeEnd(b []byte) []byte {
 }
 
 // LastLines are the offsets of the last n lines that are kept, and of their end.
-func (k File) LastLines(n int) (from, end int64, err error) {
+func (k LogFile) LastLines(n int) (from, end int64, err error) {
 	e, err := k.extent()
 	if err == nil {
 		from, err = k.lastLines(e, n)
@@ -268,7 +261,7 @@ func (k File) LastLines(n int) (from, end int64, err error) {
 	return from, e.total, err
 }
 
-func (k File) lastLines(e extent, n int) (int64, error) {
+func (k LogFile) lastLines(e logExtent, n int) (int64, error) {
 	if n <= 0 {
 		return e.total, nil
 	}
@@ -306,7 +299,7 @@ func (k File) lastLines(e extent, n int) (int64, error) {
 // Since is the offset of the first byte that was written at a time or later, or of an earlier one:
 // times count whole seconds, and PID 1 drops older times, so that up to 1/32 of the age of
 // the time may come before it. A file without times is kept whole.
-func (k File) Since(t time.Time) (int64, error) {
+func (k LogFile) Since(t time.Time) (int64, error) {
 	boot, err := process.SinceBoot()
 	if err != nil {
 		return 0, err
@@ -316,7 +309,7 @@ func (k File) Since(t time.Time) (int64, error) {
 }
 
 // SinceBoot is Since for a second of CLOCK_BOOTTIME.
-func (k File) SinceBoot(second int64) (int64, error) {
+func (k LogFile) SinceBoot(second int64) (int64, error) {
 	if !k.Ring {
 		return 0, nil
 	}

@@ -1,4 +1,4 @@
-package logfile
+package streams
 
 import (
 	"encoding/binary"
@@ -9,9 +9,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
-// A Writer writes a File as PID 1 does, for providers and tests without a PID 1. Its disk is never
+// A LogWriter writes a File as PID 1 does, for providers and tests without a PID 1. Its disk is never
 // full, and it notes the first times only. It is safe for concurrent use.
-type Writer struct {
+type LogWriter struct {
 	file       *os.File
 	head, tail int64
 
@@ -22,13 +22,13 @@ type Writer struct {
 	last  uint32
 }
 
-// NewWriter returns the writer of an empty file that keeps limit bytes.
-func NewWriter(f *os.File, limit int64) *Writer {
-	return &Writer{file: f, head: limit - limit/2, tail: limit / 2}
+// NewLogWriter returns the writer of an empty file that keeps limit bytes.
+func NewLogWriter(f *os.File, limit int64) *LogWriter {
+	return &LogWriter{file: f, head: limit - limit/2, tail: limit / 2}
 }
 
 // Write keeps the bytes that belong to the head or the tail.
-func (w *Writer) Write(b []byte) (int, error) {
+func (w *LogWriter) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.noteTime(); err != nil {
@@ -59,7 +59,7 @@ func (w *Writer) Write(b []byte) (int, error) {
 }
 
 // publish writes the header.
-func (w *Writer) publish(begun int64) error {
+func (w *LogWriter) publish(begun int64) error {
 	var b [headerSize]byte
 	check := uint64(headerCheck)
 	for i, field := range []int64{w.total, begun, w.head, w.tail, w.times} {
@@ -72,7 +72,7 @@ func (w *Writer) publish(begun int64) error {
 }
 
 // noteTime notes the second of the next byte.
-func (w *Writer) noteTime() error {
+func (w *LogWriter) noteTime() error {
 	boot, err := process.SinceBoot()
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package logfile
+package streams
 
 import (
 	"bytes"
@@ -15,17 +15,17 @@ import (
 )
 
 // newFile is a file that keeps this many bytes, with its writer.
-func newFile(t testing.TB, limit int64) (File, *Writer) {
+func newFile(t testing.TB, limit int64) (LogFile, *LogWriter) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "output"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	return File{File: f, Ring: true}, NewWriter(f, limit)
+	return LogFile{File: f, Ring: true}, NewLogWriter(f, limit)
 }
 
-func write(t testing.TB, w *Writer, text string) {
+func write(t testing.TB, w *LogWriter, text string) {
 	t.Helper()
 	if _, err := w.Write([]byte(text)); err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func write(t testing.TB, w *Writer, text string) {
 }
 
 // read is the kept output from an offset on, with the missing bytes as "<n>".
-func read(t testing.TB, f File, from int64) (string, int64) {
+func read(t testing.TB, f LogFile, from int64) (string, int64) {
 	t.Helper()
 	var b strings.Builder
 	next, err := f.Copy(&b, from, func(n int64) error { fmt.Fprintf(&b, "<%d>", n); return nil })
@@ -235,7 +235,7 @@ func TestLastLines(t *testing.T) {
 	}
 	defer plain.Close()
 	fmt.Fprint(plain, "a\nb\nc\n")
-	f := File{File: plain}
+	f := LogFile{File: plain}
 	if from, _, err := f.LastLines(1); err != nil || from != 4 {
 		t.Errorf("of a plain file: %d, %v", from, err)
 	}
@@ -300,7 +300,7 @@ func FuzzReadersSurviveAnyFile(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		file := File{File: os.NewFile(uintptr(fd), "output"), Ring: true}
+		file := LogFile{File: os.NewFile(uintptr(fd), "output"), Ring: true}
 		defer file.Close()
 		if _, err := file.WriteAt(head, 0); err != nil {
 			t.Fatal(err)

@@ -1,6 +1,4 @@
-// Package glob finds files by a pattern. Unlike [path/filepath.Glob], it returns the errors that leave the answer open,
-// for example that of too many open files. It is not for paths that a sandbox chooses.
-package glob
+package descriptor
 
 import (
 	"errors"
@@ -13,15 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Find returns the paths below dir that match a pattern of [filepath.Match], sorted in each directory. dir itself is no
+// Glob returns the paths below dir that match a pattern of [filepath.Match], sorted in each directory. dir itself is no
 // pattern. A file matches nothing if it is missing or if the process may not see it. After any other error the answer
-// is not known, and Find returns the error.
-func Find(dir, pattern string) ([]string, error) {
+// is not known, and Glob returns the error. It is not for paths that a sandbox chooses.
+// [filepath.Glob] hides the errors that leave the answer open, such as that of too many open files.
+func Glob(dir, pattern string) ([]string, error) {
 	found := []string{dir}
 	for _, part := range strings.Split(pattern, "/") {
 		var next []string
 		for _, at := range found {
-			names, err := matches(at, part)
+			names, err := globMatches(at, part)
 			if err != nil {
 				return nil, err
 			}
@@ -35,7 +34,7 @@ func Find(dir, pattern string) ([]string, error) {
 }
 
 // matches returns the names in a directory that match one part of a pattern.
-func matches(dir, part string) (found []string, err error) {
+func globMatches(dir, part string) (found []string, err error) {
 	if !strings.ContainsAny(part, `*?[\`) {
 		_, err := os.Lstat(filepath.Join(dir, part))
 		if err != nil {

@@ -1,4 +1,4 @@
-package glob
+package descriptor_test
 
 import (
 	"errors"
@@ -9,10 +9,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
-func TestFindsAsFilepathGlobDoes(t *testing.T) {
+func TestGlobsAsFilepathGlobDoes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a[b]") // this part is no pattern
 	for _, file := range []string{"z/1.so", "y/2.so", "y/3.txt", "x/sub/4.so", "file"} {
 		testhost.WriteFile(t, filepath.Join(dir, file), "")
@@ -34,11 +35,11 @@ func TestFindsAsFilepathGlobDoes(t *testing.T) {
 		for i := range want {
 			want[i] = filepath.Join(dir, want[i])
 		}
-		if got, err := Find(dir, pattern); err != nil || !slices.Equal(got, want) {
+		if got, err := descriptor.Glob(dir, pattern); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: %q, %v; want %q", pattern, got, err, want)
 		}
 	}
-	if _, err := Find(dir, "*/["); !errors.Is(err, filepath.ErrBadPattern) {
+	if _, err := descriptor.Glob(dir, "*/["); !errors.Is(err, filepath.ErrBadPattern) {
 		t.Errorf("a wrong pattern: %v", err)
 	}
 }
@@ -48,11 +49,11 @@ func TestTooManyOpenFilesAreAnError(t *testing.T) {
 	dir := t.TempDir()
 	testhost.WriteFile(t, dir+"/file", "")
 	testhost.WithFreeDescriptors(t, 0, func() {
-		if found, err := Find(dir, "*"); !errors.Is(err, unix.EMFILE) {
+		if found, err := descriptor.Glob(dir, "*"); !errors.Is(err, unix.EMFILE) {
 			t.Errorf("%q, %v", found, err)
 		}
 	})
-	if found, err := Find(dir, "*"); err != nil || len(found) != 1 {
+	if found, err := descriptor.Glob(dir, "*"); err != nil || len(found) != 1 {
 		t.Errorf("afterwards: %q, %v", found, err)
 	}
 }

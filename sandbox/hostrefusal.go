@@ -1,4 +1,4 @@
-package hostcommand
+package sandbox
 
 import (
 	"errors"
@@ -10,17 +10,17 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/program"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // notRun is the error of a command that could not be executed.
-func (c Command) notRun(err error) *fault.NotRunError {
+func (c hostCommand) notRun(err error) *fault.NotRunError {
 	name := c.Args[0]
 	if !errors.Is(err, exec.ErrNotFound) && !errors.Is(err, os.ErrNotExist) {
-		return &fault.NotRunError{Code: spec.ExitNotExecutable, Reason: program.Hinted(fmt.Sprintf("%s: not executable: %v", name, err), c.Args)}
+		return &fault.NotRunError{Code: spec.ExitNotExecutable, Reason: process.Hinted(fmt.Sprintf("%s: not executable: %v", name, err), c.Args)}
 	}
-	reason := program.Hinted(name+": not found", c.Args)
+	reason := process.Hinted(name+": not found", c.Args)
 	if missing, found := c.missing(); found {
 		reason = name + ": " + missing.Reason("on this host")
 	}
@@ -28,17 +28,17 @@ func (c Command) notRun(err error) *fault.NotRunError {
 }
 
 // missing finds the file that the program needs.
-func (c Command) missing() (program.Missing, bool) {
+func (c hostCommand) missing() (process.Missing, bool) {
 	root, err := descriptor.OpenFile(unix.AT_FDCWD, "/", 0, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
-		return program.Missing{}, false
+		return process.Missing{}, false
 	}
 	defer root.Close()
 	dir := c.Dir
 	if dir == "" {
 		if dir, err = os.Getwd(); err != nil {
-			return program.Missing{}, false
+			return process.Missing{}, false
 		}
 	}
-	return program.FindMissing(root, program.Call{Name: c.Args[0], Dir: dir, Path: os.Getenv("PATH")})
+	return process.FindMissing(root, process.Call{Name: c.Args[0], Dir: dir, Path: os.Getenv("PATH")})
 }

@@ -1,4 +1,4 @@
-package link
+package protocol
 
 import (
 	"context"
@@ -15,10 +15,20 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
+// A NetworkQuestion asks a client about a connection of a sandbox, or about a request of plain HTTP. The sandbox chooses all
+// texts. They have visible ASCII characters only.
+type NetworkQuestion struct {
+	Name string `json:"name"`
+	Port uint16 `json:"port"`
+	// Method and Path are those of a request. They are empty for a connection. The path has no query.
+	Method string `json:"method,omitempty"`
+	Path   string `json:"path,omitempty"`
+}
+
 // A Notice goes to a decider: a question, or its end if Question is nil.
 type Notice struct {
-	Number   uint64    `json:"number"`
-	Question *Question `json:"question,omitempty"`
+	Number   uint64           `json:"number"`
+	Question *NetworkQuestion `json:"question,omitempty"`
 }
 
 // A Reply comes from a decider. The first one has the number 0, and asks for the notices: no process that only
@@ -72,8 +82,13 @@ func TakeDecider(socket *os.File, key string) (*Decider, error) {
 // Close ends the decider: the connections that wait are refused. It is safe to call twice.
 func (d *Decider) Close() error { return d.channel.Close() }
 
-// MaxNotice bounds a notice, in bytes: JSON can need six bytes for one.
-const MaxNotice = 6*(MaxName+MaxMethod+MaxPath) + 256
+// Bounds of a decider.
+const (
+	// MaxQuestions is how many questions of a sandbox can be open.
+	MaxQuestions = 64
+	// MaxNotice is the longest notice, in bytes.
+	MaxNotice = 8 << 10
+)
 
 // Decide calls allow for each question, in a goroutine of its own. The result true allows this one connection or
 // request. The context of a call ends with the question: after 30 seconds, or when a change of the rules ends the
@@ -82,7 +97,7 @@ const MaxNotice = 6*(MaxName+MaxMethod+MaxPath) + 256
 //
 // Decide returns when ctx ends, when the sandbox is dismissed, or when its rules come without Box.Ask. The
 // error is never nil. All calls have returned by then, and the decider is closed.
-func (d *Decider) Decide(ctx context.Context, allow func(context.Context, Question) bool) error {
+func (d *Decider) Decide(ctx context.Context, allow func(context.Context, NetworkQuestion) bool) error {
 	defer d.channel.Close()
 	calls, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup

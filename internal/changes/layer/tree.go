@@ -1,4 +1,4 @@
-package overlaid
+package layer
 
 import (
 	"errors"
@@ -11,8 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/autorun"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -21,11 +19,11 @@ func (t *Tree) Open() error {
 	if err := t.openBase(); err != nil {
 		return fmt.Errorf("the host's side of the overlay: %w", err)
 	}
-	t.Stack = layer.Stack{Base: t.Top, IDs: t.inside, BaseIDs: t.insideOfBase}
+	t.Stack = Stack{Base: t.Top, IDs: t.inside, BaseIDs: t.insideOfBase}
 	t.Remember(nil)
 	t.mark()
 	for _, l := range t.Layers {
-		t.Stack.Layers = append(t.Stack.Layers, layer.Layer{Dir: l.Dir, Marks: l.Marks})
+		t.Stack.Layers = append(t.Stack.Layers, Layer{Dir: l.Dir, Marks: l.Marks})
 	}
 	return nil
 }
@@ -45,7 +43,7 @@ func (t *Tree) openBase() error {
 		return err
 	}
 	if there {
-		if t.Top, err = OpenDir(t.Path); err != nil {
+		if t.Top, err = OpenTree(t.Path); err != nil {
 			return err
 		}
 		var now unix.Stat_t
@@ -85,13 +83,13 @@ func (t *Tree) is(st unix.Stat_t) bool {
 }
 
 // OfImage is the reason why nothing is applied to the root of an image.
-const OfImage = "nothing of the host is below the layer of an image's root; save the changes, or copy files with cp"
+const NothingBelowImage = "nothing of the host is below the layer of an image's root; save the changes, or copy files with cp"
 
 // Applicable returns an error if nothing can be applied to the tree.
 func (t *Tree) Applicable() error {
 	switch {
 	case t.Image:
-		return fmt.Errorf("apply to %s: %s", t.Path, OfImage)
+		return fmt.Errorf("apply to %s: %s", t.Path, NothingBelowImage)
 	case t.Moved:
 		return fmt.Errorf("apply to %s: the host has moved, replaced or deleted the overlaid directory; put it back in its place, or save the changes", t.Path)
 	case t.Partial:
@@ -115,12 +113,12 @@ func (t *Tree) Note() string {
 
 // A Tree is one overlaid directory.
 type Tree struct {
-	protocol.Tree
+	Overlay
 	RunsAs spec.User
 	// RunsAs is the sandbox's user inside.
 	// Top is the directory of the host. Nil: it is gone, and an empty one stands for it.
 	Top    *os.File
-	Stack  layer.Stack
+	Stack  Stack
 	marker *autorun.Marker // nil for an image
 	// Moved says that the path leads to another directory, or to none.
 	Moved bool
@@ -129,13 +127,13 @@ type Tree struct {
 }
 
 // Remember notes how changes were applied to the tree.
-func (t *Tree) Remember(applied map[string]layer.Stamp) {
+func (t *Tree) Remember(applied map[string]Stamp) {
 	if len(t.Stamps) == 0 {
 		t.Stamps = applied
 	} else {
 		maps.Copy(t.Stamps, applied)
 	}
-	maps.DeleteFunc(t.Stamps, func(_ string, s layer.Stamp) bool { return s == layer.Stamp{} }) // it is gone
+	maps.DeleteFunc(t.Stamps, func(_ string, s Stamp) bool { return s == Stamp{} }) // it is gone
 	t.Stack.Stamps = t.Stamps
 }
 
@@ -184,9 +182,9 @@ func (t *Tree) insideOfBase(uid, gid uint32) (insideUID, insideGID uint32, known
 	return t.RunsAs.UID, t.RunsAs.GID, uid == t.Owner.UID && gid == t.Owner.GID
 }
 
-// OpenDir opens a directory. Anything else, as a pipe that another user has put in its
+// OpenTree opens a directory. Anything else, as a pipe that another user has put in its
 // place, is an error at once.
-func OpenDir(name string) (*os.File, error) {
+func OpenTree(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
 }
 

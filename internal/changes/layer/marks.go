@@ -1,4 +1,4 @@
-package overlaid
+package layer
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/autorun"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -93,7 +92,7 @@ func (m *Marking) begin(dir string) {
 	if _, ok := m.tree.pathMark(spec.Change{Path: dir, Kind: spec.Created, Type: spec.TypeDirectory}); !ok {
 		return // not even a new directory of this name is held
 	}
-	for c, err := range m.tree.Stack.Changes(layer.Options{Names: true, Paths: []string{dir}}) {
+	for c, err := range m.tree.Stack.Changes(Options{Names: true, Paths: []string{dir}}) {
 		if err == nil && c.Path == dir {
 			m.Add(&c)
 		}
