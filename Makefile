@@ -1,7 +1,8 @@
 # make build   the programs, in bin/
 # make run     a first sandbox: examples/first
-# make test    everything that is checked: lint, unit and integration tests
-# make fuzz    each fuzz target for FUZZTIME, a part of make test
+# make test    what each commit has to pass: lint, unit and integration tests without the long ones
+# make test-all everything that is checked: also the long tests, and fuzzing
+# make fuzz    each fuzz target for FUZZTIME, a part of make test-all
 # make test-docker29 all tests with Docker, with dockerd 29
 # make test-bats runc's own integration tests, with this runtime and with runc
 # make test-kubernetes pods of a kubelet, with this runtime and with runc
@@ -32,7 +33,7 @@ GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
 GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0
 
 .DEFAULT_GOAL := build
-.PHONY: build run test test-packages test-pool tools modules unit alone raced fuzz integration kills storms engines outside others test-docker29 test-bats test-kubernetes test-projects vm test-vm bench lint clean deps programs
+.PHONY: build run test test-all test-packages test-pool tools modules unit alone raced fuzz integration kills storms engines outside others test-docker29 test-bats test-kubernetes test-projects vm test-vm bench lint clean deps programs
 
 deps:
 	@scripts/need cc=gcc /usr/include/stdio.h=libc6-dev pkg-config=pkg-config pc:libseccomp=libseccomp-dev
@@ -52,7 +53,12 @@ run: build
 	@scripts/need /usr/bin/python3=python3
 	@examples/first/run bin/sandbox-runtime
 
-test: modules lint unit fuzz integration vm
+# Long tests are those that call testhost.Long. Tests that kill at many points take fewer of them in a short run.
+SHORT ?= -short
+test: modules lint unit integration vm
+test-all: SHORT :=
+test-all: modules lint unit fuzz integration vm
+export SHORT
 
 tools:
 	@scripts/need ip=iproute2 /usr/sbin/nft=nftables strace=strace gdb=gdb git=git curl=curl wget=wget openssl=openssl ssh=openssh-client patch=patch python3=python3 perl=perl xz=xz-utils fish=fish zsh=zsh $(MKFS)
@@ -67,21 +73,18 @@ MKFS := /usr/sbin/mkfs.ext4=e2fsprogs /usr/sbin/mkfs.xfs=xfsprogs /usr/sbin/mkfs
 
 # The race detector makes tests up to five times slower, and sandboxes, too: their processes start from
 # the test's program. Packages with one goroutine do without the detector. So do packages whose tests
-# make many sandboxes. There the tests about several callers run a second time, with the detector.
-ALONE := images/store internal/changes/apply internal/changes/patch internal/launcher internal/inside/agent internal/network/egress sandbox cmd/sandbox-runtime
-STAGE_TESTS := Staged|Cancelled|OneApply|RandomApplies|Swapped|PipesOfTheHost|AppliedTorn
-CALLERS_TESTS := AtOnce|Many|During|While|Claim|Blank|Aside|Unfinished|Cancel|Wait|Close|Snapshots|Sweep|Idle|Transaction
+# make many sandboxes. There the tests that testhost.Concurrent marks run a second time, with the detector.
+ALONE := images/store internal/changes/apply internal/changes/patch internal/launcher internal/inside/agent internal/network/egress netns/router sandbox cmd/sandbox-runtime
 # Tests run their own binary again and again: no second's sleep at each exit.
 unit: export GORACE = atexit_sleep_ms=0
 unit: deps tools programs $(GOTESTSUM)
 	integration/setup
 	@$(MAKE) -j2 alone raced
-alone raced: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -timeout 50m
+alone raced: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -timeout 50m $(SHORT)
 alone:
 	$(GOTEST) $(ALONE:%=./%)
-	$(GOTEST) -race -run '$(STAGE_TESTS)' ./internal/changes/apply
 raced:
-	$(GOTEST) -race -run '$(CALLERS_TESTS)' ./images/store ./internal/launcher ./internal/inside/agent ./internal/network/egress ./sandbox
+	$(GOTEST) -race -run "$$(scripts/concurrent $(ALONE))" $(ALONE:%=./%)
 	$(GOTEST) -race $$($(GO) list -tags '$(TAGS)' ./... | grep -vE '/integration|$(subst $() ,|,$(ALONE:%=/%$$))')
 
 # Fuzz targets of Go, as PACKAGE:TARGET. What fuzzes C is a test that takes
@@ -113,6 +116,7 @@ integration: tools
 	@[ "$$(id -u)" != 0 ] || integration/setup-debian
 	@$(MAKE) -j5 kills storms engines outside others
 kills storms engines outside others test-docker29 test-bats test-kubernetes test-packages test-pool test-projects: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 60m
+kills storms engines outside others: GOTEST += $(SHORT)
 kills: build $(GOTESTSUM)
 	$(GOTEST) -run '$(KILLS)' ./integration
 storms: build $(GOTESTSUM)
@@ -187,9 +191,10 @@ test-vm: build $(GOTESTSUM)
 	integration/vm/setup
 	CI=true SKIPS=integration/vm/skips scripts/gotest $(GOTESTSUM) --raw-command integration/vm/run $(LIST)
 
-bench: build
+# All rounds take an hour. BENCH="-n 12 -crowd 100" takes a tenth of that.
+bench: build tools
 	integration/setup
-	$(GO) run ./integration/bench
+	$(GO) run -tags '$(TAGS)' ./integration/bench $(BENCH)
 
 lint: deps programs $(GOLANGCI)
 	$(GOLANGCI) run --build-tags '$(TAGS)' ./...

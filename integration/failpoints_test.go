@@ -12,10 +12,13 @@ import (
 const failpointsVariable = "SANDBOX_RUNTIME_INTEGRATION_FAILPOINTS"
 
 // someFailpoints are every of-th of the first n failpoints, others each time, and one
-// at least: those at which a test kills.
+// at least: those at which a test kills. A short run takes a quarter of them.
 func someFailpoints(n, of int) (some []int) {
-	if os.Getenv(failpointsVariable) == "all" {
+	switch {
+	case os.Getenv(failpointsVariable) == "all":
 		of = 1
+	case testing.Short():
+		of *= 4
 	}
 	if n < 1 {
 		return nil

@@ -279,6 +279,7 @@ func (w *alone) Write(b []byte) (int, error) {
 }
 
 func TestOneWriterForBothStreamsGetsOneCallAtATime(t *testing.T) {
+	testhost.Concurrent(t)
 	b, sb := newBench(t)
 	p, err := sb.Start(t.Context(), sandbox.Command{Args: []string{"x"}, Detached: true})
 	if err != nil {

@@ -8,12 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
 // A launcher that does not answer holds up only those who ask for its sandboxes, and
 // these for no longer than their contexts.
 func TestNobodyWaitsForALauncherThatDoesNotAnswer(t *testing.T) {
+	testhost.Concurrent(t)
 	dialing := make(chan struct{}, 10)
 	var over atomic.Bool
 	m, err := sandbox.NewManager(sandbox.ManagerConfig{

@@ -142,6 +142,7 @@ func timeoutLongEnough(t *testing.T, far func(timeout time.Duration) bool) {
 }
 
 func TestCancelledCommandHasAResult(t *testing.T) {
+	testhost.Concurrent(t)
 	workspace := t.TempDir()
 	sb := create(t, newLocal(t), sandbox.Config{Workspace: workspace})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -279,6 +280,7 @@ func TestEndDoesNotWaitForOtherHoldersOfTheOutput(t *testing.T) {
 }
 
 func TestProcessSignalsKillAndWait(t *testing.T) {
+	testhost.Concurrent(t)
 	sb := create(t, newLocal(t), sandbox.Config{})
 	started, w, err := os.Pipe()
 	if err != nil {

@@ -212,6 +212,7 @@ type readerFunc func([]byte) (int, error)
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
 func TestReaderSeesOldOrNew(t *testing.T) {
+	testhost.Concurrent(t)
 	sb := create(t, newIsolated(t), sandbox.Config{})
 	ctx, files := t.Context(), sb.Files()
 	write := func(letter string) error {
@@ -319,6 +320,7 @@ func ended(t *testing.T, call func() error) error {
 // What serves the files is killed and stopped by what runs in the sandbox: that is
 // an error of what goes on, and the next call starts it anew.
 func TestFilesSurviveTheirServersDeath(t *testing.T) {
+	testhost.Concurrent(t)
 	sb := create(t, newIsolated(t), sandbox.Config{})
 	ctx, files := t.Context(), sb.Files()
 	if err := files.WriteFile(ctx, "f", []byte("x"), 0); err != nil {
@@ -358,6 +360,7 @@ func TestFilesSurviveTheirServersDeath(t *testing.T) {
 }
 
 func TestFilesOfAPausedOrRemovedSandbox(t *testing.T) {
+	testhost.Concurrent(t)
 	m := newIsolated(t)
 	sb := create(t, m, sandbox.Config{})
 	ctx, files := t.Context(), sb.Files()

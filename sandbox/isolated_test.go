@@ -75,6 +75,7 @@ func TestIsolatedEndingsAreResults(t *testing.T) {
 // A timeout and a cancelled context end a command with all it has started, and
 // nothing else.
 func TestIsolatedKillHitsOneCommand(t *testing.T) {
+	testhost.Concurrent(t)
 	sb := create(t, newIsolated(t), sandbox.Config{})
 	other, err := sb.Start(t.Context(), sandbox.Command{Args: []string{"sh", "-c", "read x; exit 7"}, Stdin: waitReader{t.Context()}})
 	if err != nil {
@@ -292,6 +293,7 @@ for p in os.listdir("/proc"):
 }
 
 func TestIsolatedManyAtOnce(t *testing.T) {
+	testhost.Concurrent(t)
 	sb := create(t, newIsolated(t), sandbox.Config{})
 	var together sync.WaitGroup
 	for n := range 32 {
@@ -307,6 +309,7 @@ func TestIsolatedManyAtOnce(t *testing.T) {
 
 // Started returns while another call waits for the end.
 func TestIsolatedStartedBesideWait(t *testing.T) {
+	testhost.Concurrent(t)
 	sb := create(t, newIsolated(t), sandbox.Config{})
 	p, err := sb.Start(t.Context(), command("sleep", "1000"))
 	if err != nil {

@@ -128,6 +128,7 @@ func TestProviderPerSandbox(t *testing.T) {
 }
 
 func TestUpReusesByName(t *testing.T) {
+	testhost.Concurrent(t)
 	fake := &sandboxtest.Fake{}
 	m := newFake(t, fake)
 	var together sync.WaitGroup

@@ -6,9 +6,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 func TestRecoveryDoesNotWaitForAPipeInTheTreesPlace(t *testing.T) {
+	testhost.Concurrent(t)
 	tree := filepath.Join(t.TempDir(), "tree")
 	if err := unix.Mkfifo(tree, 0o600); err != nil {
 		t.Fatal(err)

@@ -104,6 +104,7 @@ func readings() map[string]reading {
 // A removal cancels a reader of the changes, or comes too late. The reader gets an error
 // or all of the content, never a part.
 func TestRemovalLeavesNothingHalfRead(t *testing.T) {
+	testhost.Concurrent(t)
 	m := newIsolated(t)
 	const rounds = 2
 	for _, k := range []kind{{storage: sandbox.StorageDisk}, {storage: sandbox.StorageDisk, stopped: true}, {storage: sandbox.StorageMemory}} {

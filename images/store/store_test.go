@@ -86,6 +86,7 @@ func TestAMountedImageShowsItsFiles(t *testing.T) {
 
 // Of many that add one layer, one reads its content. The others wait.
 func TestManyAddALayerOnce(t *testing.T) {
+	testhost.Concurrent(t)
 	b := newBox(t)
 	const adders = 20
 	l := newLayer("large", strings.Repeat("0123456789", 300000))
@@ -369,6 +370,7 @@ func TestAPruneLeavesThePullsLayers(t *testing.T) {
 }
 
 func TestAWaitEndsWithItsContext(t *testing.T) {
+	testhost.Concurrent(t)
 	b := newBox(t)
 	p, err := b.For(alice).Pull(t.Context())
 	if err != nil {

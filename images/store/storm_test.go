@@ -8,11 +8,14 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // Many processes pull, use, verify and remove at a time. Each image that one of them pulls stays whole as long
 // as it is in use, and at the end nothing is left.
 func TestManyUseTheStoreAtATime(t *testing.T) {
+	testhost.Concurrent(t)
 	b := newBox(t)
 	const workers, rounds = 6, 8
 	var all sync.WaitGroup

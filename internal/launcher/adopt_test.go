@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -134,6 +135,7 @@ func TestSandboxesOfAKilledProcessAreAdopted(t *testing.T) {
 }
 
 func TestIdleSandboxesCostTheirLauncherNothing(t *testing.T) {
+	testhost.Concurrent(t)
 	l := newTestLauncher(t)
 	up(t, l, "", spec.Config{}).Release() // what is opened once, and kept
 	before := func() int { runtime.GC(); return runtime.NumGoroutine() }()

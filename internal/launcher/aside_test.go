@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/trash"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -29,6 +30,7 @@ func newAsideLauncher(t *testing.T) (*Launcher, chan error) {
 
 // What a removal promises holds at once, though the removal is not finished: see pauseRemovals.
 func TestARemovalIsFinishedAside(t *testing.T) {
+	testhost.Concurrent(t)
 	l, _ := newAsideLauncher(t)
 	resume := pauseRemovals(t, l)
 	sb := up(t, l, "box", inMemory("", spec.Config{}).Config)

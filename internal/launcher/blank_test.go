@@ -34,6 +34,7 @@ func defaultKind(t *testing.T) string {
 // A blank whose process hangs while the blank is made is given up when its time is over. libcontainer alone would
 // wait without end.
 func TestABlankThatHangsIsGivenUp(t *testing.T) {
+	testhost.Concurrent(t)
 	l := newTestLauncher(t)
 	kind := defaultKind(t)
 	ctx, cancel := context.WithCancel(t.Context())

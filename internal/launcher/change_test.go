@@ -316,6 +316,7 @@ func TestUpdateThatCannotBeKeptLeavesTheOldLimits(t *testing.T) {
 }
 
 func TestRemoveAtOnceRemovesOnce(t *testing.T) {
+	testhost.Concurrent(t)
 	l := newTestLauncher(t)
 	up(t, l, "box", spec.Config{})
 	var all sync.WaitGroup

@@ -503,6 +503,7 @@ func TestAClaimOfAClientThatHasGone(t *testing.T) {
 
 // Many claims at once: each has a sandbox of its own, from the pool or not.
 func TestClaimsAtOnce(t *testing.T) {
+	testhost.Concurrent(t)
 	l := newPooledLauncher(t, 4)
 	var all sync.WaitGroup
 	var mu sync.Mutex

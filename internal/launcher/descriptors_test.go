@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -107,6 +108,7 @@ func TestDetachedCommandsThatDoNotStartKeepNoDescriptors(t *testing.T) {
 
 // A container of the OCI commands may take the name while the sandbox is made.
 func TestANameThatIsTakenMeanwhileKeepsNoDescriptors(t *testing.T) {
+	testhost.Concurrent(t)
 	l := newTestLauncher(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // as above
 	_, err := once(t.Context(), l, spec.Config{})    // what is opened once, and kept

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -285,6 +286,7 @@ func TestAnAgentThatDoesNotAnswerIsNamed(t *testing.T) {
 
 // Several clients wait for one detached command. Each gets the same Result, with the figures of the command's group.
 func TestAllWaitersGetTheResultOfADetachedExec(t *testing.T) {
+	testhost.Concurrent(t)
 	for name, script := range map[string]string{
 		"with output": "until [ -e go ]; do sleep 0.01; done; head -c 1m /dev/zero | tr '\\0' x; exit 5",
 		"without":     "until [ -e go ]; do sleep 0.01; done; exit 5",

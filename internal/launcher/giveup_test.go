@@ -17,6 +17,7 @@ import (
 
 // A stopped helper would hold the launcher, and its call, for ever.
 func TestAMakingThatHangsIsGivenUp(t *testing.T) {
+	testhost.Concurrent(t)
 	l := newTestLauncher(t)
 	for name, request := range map[string]protocol.Create{"named": {Name: "box"}, "unnamed": {}} {
 		ctx, cancel := context.WithCancel(t.Context())

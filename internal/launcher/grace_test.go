@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -91,6 +92,7 @@ func has(t *testing.T, workspace, name string) bool {
 
 // git removes index.lock, and a database writes its files, when SIGTERM comes.
 func TestACommandAndItsChildrenEndByThemselvesAfterSIGTERM(t *testing.T) {
+	testhost.Concurrent(t)
 	for how := range ends {
 		for name, line := range map[string]string{"command": obeys, "child": leaves} {
 			t.Run(how+"/"+name, func(t *testing.T) {
@@ -122,6 +124,7 @@ func checkEnd(t *testing.T, how string, r spec.Result, signal int, reason string
 }
 
 func TestACommandThatIgnoresSIGTERMIsKilledAfterTheGrace(t *testing.T) {
+	testhost.Concurrent(t)
 	for how := range ends {
 		t.Run(how, func(t *testing.T) {
 			workspace, r := endIn(t, how, ignores, spec.Grace(500*time.Millisecond))
@@ -134,6 +137,7 @@ func TestACommandThatIgnoresSIGTERMIsKilledAfterTheGrace(t *testing.T) {
 }
 
 func TestWithoutAGraceNoSIGTERMComes(t *testing.T) {
+	testhost.Concurrent(t)
 	for how := range ends {
 		t.Run(how, func(t *testing.T) {
 			workspace, r := endIn(t, how, ignores, spec.NoGrace)
@@ -146,6 +150,7 @@ func TestWithoutAGraceNoSIGTERMComes(t *testing.T) {
 
 // A stopped process cannot handle a signal.
 func TestAStoppedCommandGetsSIGTERM(t *testing.T) {
+	testhost.Concurrent(t)
 	if workspace, r := endIn(t, "timeout", `trap "touch cleaned; exit 0" TERM; touch begun; kill -STOP $$; sleep 100`, spec.Grace(30*time.Second)); !has(t, workspace, "cleaned") {
 		t.Errorf("got %+v", r)
 	}

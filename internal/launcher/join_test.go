@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -133,6 +134,7 @@ func TestAPauseHoldsBeyondAJoin(t *testing.T) {
 
 // A join of another process neither refuses a command, nor a resume, nor a kill: all of these wait.
 func TestCommandsWaitForAJoin(t *testing.T) {
+	testhost.Concurrent(t)
 	l := newTestLauncher(t)
 	sb := up(t, l, newID(), spec.Config{})
 	sleeper, _ := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
@@ -195,6 +197,7 @@ func TestDownEndsDuringAKilledJoin(t *testing.T) {
 // A pause during a join waits for the join, which is whole then. The processes stand still meanwhile, also
 // those of a sandbox in the pid namespace of the host.
 func TestAPauseDuringAJoinFindsAllFiles(t *testing.T) {
+	testhost.Concurrent(t)
 	if reason := layersOfAnywhere(t); reason != "" {
 		t.Skip(reason)
 	}

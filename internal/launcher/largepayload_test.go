@@ -36,6 +36,7 @@ func stopInit(t *testing.T, sb *Sandbox) {
 }
 
 func TestPauseDuringTheRequestOfALargeCommandIsTold(t *testing.T) {
+	testhost.Concurrent(t)
 	l := newTestLauncher(t)
 	sb := up(t, l, "box", spec.Config{})
 	if r, _ := sh(t, sb, "true"); !r.OK() {
@@ -87,6 +88,7 @@ func TestTimeoutHoldsDuringTheRequestOfALargeCommand(t *testing.T) {
 
 // PID 1 is asked for a detached command after the look for a pause.
 func TestPauseDuringAnAttachIsTold(t *testing.T) {
+	testhost.Concurrent(t)
 	l := newTestLauncher(t)
 	sb := up(t, l, "box", spec.Config{})
 	p := detachedStart(t, sb, spec.Command{Args: []string{"sleep", "1000"}})

@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -188,6 +189,7 @@ func TestRemovalFreesDetachedOutput(t *testing.T) {
 
 // A sweep may have listed a command, and ask the agent about it once it is forgotten.
 func TestSweepLeavesOutputThatWasTold(t *testing.T) {
+	testhost.Concurrent(t)
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
 	ctx, stop := context.WithCancel(t.Context())

@@ -327,6 +327,7 @@ func TestCancelledCreateLeavesNothing(t *testing.T) {
 }
 
 func TestSandboxesAtOnceDoNotMeet(t *testing.T) {
+	testhost.Concurrent(t)
 	l := newTestLauncher(t)
 	var all sync.WaitGroup
 	for i := range 8 {

@@ -159,6 +159,7 @@ func TestRootRemovesADamagedSnapshot(t *testing.T) {
 // A snapshot that another user makes after a removal can have the same name. A removal that began earlier must
 // not remove it.
 func TestRemovalsOfASnapshotSpareALaterOne(t *testing.T) {
+	testhost.Concurrent(t)
 	l := newTestLauncher(t)
 	all, err := statedir.OpenData(l.Data, record.SnapshotsName)
 	if err != nil {
@@ -369,6 +370,7 @@ func TestSnapshotsHaveABoundOfLayers(t *testing.T) {
 }
 
 func TestSnapshotsAtATimeAreBounded(t *testing.T) {
+	testhost.Concurrent(t)
 	if reason := layersOfAnywhere(t); reason != "" {
 		t.Skip(reason)
 	}

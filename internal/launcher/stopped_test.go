@@ -23,6 +23,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -446,6 +447,7 @@ func TestPruneAndUpLeaveASandboxWithAnUnknownRecord(t *testing.T) {
 // The layers are opened while the sandbox is removed: they are there, or the sandbox is
 // not.
 func TestLayersDuringARemovalAreThereOrNot(t *testing.T) {
+	testhost.Concurrent(t)
 	l := newTestLauncher(t)
 	dir := overlaid(t)
 	for round := range 20 {

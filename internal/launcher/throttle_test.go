@@ -183,6 +183,7 @@ func TestAThrottledSandboxIsEnded(t *testing.T) {
 }
 
 func TestCloseEndsAWait(t *testing.T) {
+	testhost.Concurrent(t)
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
 	for _, detached := range []bool{false, true} {

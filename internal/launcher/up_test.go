@@ -19,6 +19,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -34,6 +35,7 @@ func upAgain(t *testing.T, l *Launcher, name string) *Sandbox {
 }
 
 func TestUpAtOnceMakesOneSandbox(t *testing.T) {
+	testhost.Concurrent(t)
 	l := newTestLauncher(t)
 	const asking = 8
 	inits := make([]process.ID, asking)

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 )
@@ -547,6 +548,7 @@ func TestNothingComesInUnasked(t *testing.T) {
 
 // A flood of one sandbox keeps no other sandbox from its connections and refusals.
 func TestAFloodDisturbsNoOtherSandbox(t *testing.T) {
+	testhost.Concurrent(t)
 	a := newArena(t)
 	serve(t, a.internet, "0.0.0.0:8080")
 	var flood [][]byte

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 )
@@ -19,6 +20,7 @@ import (
 // The kernel removes the list of a sandbox's connections by itself, also at the moment at which the sandbox is
 // disconnected.
 func TestListsOfConnectionsVanish(t *testing.T) {
+	testhost.Concurrent(t)
 	w := newWorld(t)
 	w.attach(t, Member{Link: "s-one", Number: 1})
 	namespace, err := w.router.namespace()
@@ -108,6 +110,7 @@ func TestASandboxHasABoundOfConnections(t *testing.T) {
 
 // The kernel removes the link of a router whose makers were killed, while another process removes the router.
 func TestTheLinkOfARouterVanishes(t *testing.T) {
+	testhost.Concurrent(t)
 	w := newWorld(t)
 	err := netns.Do(w.host, func() error {
 		host, err := netlink.NewHandle(unix.NETLINK_ROUTE)

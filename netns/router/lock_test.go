@@ -52,6 +52,7 @@ func TestAContextEndsTheWaitForTheRouter(t *testing.T) {
 // Processes that read the traffic all the time hold the lock of the router at each moment. A change
 // still gets its turn.
 func TestReadersDoNotStarveAChange(t *testing.T) {
+	testhost.Concurrent(t)
 	w := newWorld(t)
 	m := Member{Link: "s-one", Number: 1}
 	sandbox := w.attach(t, m)

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 )
 
@@ -120,6 +121,7 @@ func TestARuleForASandboxGoesWithTheSandbox(t *testing.T) {
 
 // Connections between sandboxes end on both sides as soon as one side loses its rule or its network.
 func TestConnectionsBetweenSandboxesEnd(t *testing.T) {
+	testhost.Concurrent(t)
 	w := newWorld(t)
 	a, b := Member{Link: "s-a", Number: 1}, Member{Link: "s-b", Number: 2}
 	one, two := w.attach(t, a), w.attach(t, b)

@@ -86,6 +86,7 @@ func TestPublishedPortsLeadIntoTheSandbox(t *testing.T) {
 
 // Each direction of a connection ends by itself. All bytes arrive.
 func TestAPublishedConnectionCanBeHalfClosed(t *testing.T) {
+	testhost.Concurrent(t)
 	w := newWorld(t)
 	one, _, _ := w.published(t, Member{Link: "s-one", Number: 1}, "8080:80")
 	l := netnstest.Listen(t, one, "127.0.0.1:80")

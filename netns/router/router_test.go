@@ -96,6 +96,7 @@ func TestTheAddressOfARemovedSandboxCanBeUsedAtOnce(t *testing.T) {
 // A connection that waits for an answer gets an error at once when the sandbox is cut off. Those
 // within the sandbox go on.
 func TestACutEndsConnections(t *testing.T) {
+	testhost.Concurrent(t)
 	w := newWorld(t)
 	silent := netnstest.Listen(t, w.internet, "0.0.0.0:80")
 	m := Member{Link: "s-cut", Number: 7}
@@ -442,6 +443,7 @@ func TestTwoRoutersShareTheHost(t *testing.T) {
 
 // Routers that end at once see each other. The last one switches forwarding off all the same.
 func TestTwoRoutersEndAtOnce(t *testing.T) {
+	testhost.Concurrent(t)
 	w := newWorld(t)
 	other := &world{host: w.host, internet: w.internet, router: Router{Dir: t.TempDir(), Resolv: resolvFile(t)}}
 	m := Member{Link: "s-one", Number: 1}
@@ -640,6 +642,7 @@ func TestTheResolverIsNobody(t *testing.T) {
 
 // Other sandboxes come and go while the router's devices are listed.
 func TestDevicesAreListedWhileOthersChange(t *testing.T) {
+	testhost.Concurrent(t)
 	w := newWorld(t)
 	w.attach(t, Member{Link: "s-one", Number: 1})
 	namespace, err := w.router.namespace()

@@ -184,6 +184,7 @@ func (a *attacked) applyUnder(first, second string, times int) (done, failed int
 }
 
 func TestASwappedParentLeadsNowhere(t *testing.T) {
+	testhost.Concurrent(t)
 	a := newAttacked(t)
 	done, failed := a.applyUnder("p", "l", 1000)
 	t.Logf("%d applied, %d not", done, failed)
@@ -220,6 +221,7 @@ func TestASwappedParentLeadsNowhere(t *testing.T) {
 }
 
 func TestASwappedStagingDirectoryLeadsNowhere(t *testing.T) {
+	testhost.Concurrent(t)
 	a := newAttacked(t)
 	done, failed := a.applyUnder(journalPrefix+"*", "l", 300)
 	t.Logf("%d applied, %d not", done, failed)

@@ -471,6 +471,7 @@ func TestWhatLiesTooDeepIsRemoved(t *testing.T) {
 
 // To look at a pipe is to wake who waits at its other end.
 func TestPipesOfTheHostAreNotOpened(t *testing.T) {
+	testhost.Concurrent(t)
 	const acl = "\x02\x00\x00\x00" + "\x01\x00\x06\x00\xff\xff\xff\xff" + "\x02\x00\x06\x00\x09\x00\x00\x00" +
 		"\x04\x00\x04\x00\xff\xff\xff\xff" + "\x10\x00\x06\x00\xff\xff\xff\xff" + "\x20\x00\x04\x00\xff\xff\xff\xff"
 	b := newBox(t, "mkfifo p")
@@ -519,6 +520,7 @@ func TestSparseFilesStaySparse(t *testing.T) {
 }
 
 func TestWhatIsBeingWrittenIsNotAppliedTorn(t *testing.T) {
+	testhost.Concurrent(t)
 	b := newBox(t, "echo a > first")
 	b.run("echo b > first; head -c 64M /dev/urandom > f")
 	f, err := os.OpenFile(filepath.Join(b.merged, "f"), os.O_WRONLY, 0)

@@ -107,6 +107,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 // TestHostileConnectionHoldsUpNobody floods one connection with what no host of
 // this version sends, and reads nothing.
 func TestHostileConnectionHoldsUpNobody(t *testing.T) {
+	testhost.Concurrent(t)
 	s, path := openListening(t)
 	flood := s.connect(t, path)
 	over := make(chan struct{})

@@ -118,6 +118,7 @@ func TestSignalsAreAtTheirDefaults(t *testing.T) {
 }
 
 func TestStdioIsPassedOrNull(t *testing.T) {
+	testhost.Concurrent(t)
 	s := open(t)
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -455,6 +456,7 @@ func TestOrphansAreReaped(t *testing.T) {
 }
 
 func TestManyAtOnce(t *testing.T) {
+	testhost.Concurrent(t)
 	s := open(t)
 	var all sync.WaitGroup
 	for n := range 20 {
@@ -495,6 +497,7 @@ func TestFullTableRefuses(t *testing.T) {
 }
 
 func TestWaitRespectsItsContext(t *testing.T) {
+	testhost.Concurrent(t)
 	s := open(t)
 	p, _ := s.begin(t, command("sleep", "1000"))
 	ctx := within(t, 20*time.Millisecond)

@@ -114,6 +114,7 @@ func lies(t testing.TB, n, master, plain, path int) map[string]lie {
 }
 
 func TestHostSurvivesAHostileAgent(t *testing.T) {
+	testhost.Concurrent(t)
 	ptmx, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
 		t.Skipf("needs a terminal to offer: %v", err)
@@ -174,6 +175,7 @@ func TestHostSurvivesAHostileAgent(t *testing.T) {
 }
 
 func TestHostSurvivesAHostileEnd(t *testing.T) {
+	testhost.Concurrent(t)
 	for name, change := range map[string]func([]byte){
 		"stopped":   func(b []byte) { b[8], b[9] = 0x7f, 19 },
 		"continued": func(b []byte) { b[8], b[9] = 0xff, 0xff },

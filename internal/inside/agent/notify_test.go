@@ -63,6 +63,7 @@ func TestRefusedCallsAreTold(t *testing.T) {
 
 // Many processes that make such calls without end hold up no other command, and a kill ends them.
 func TestRefusedCallsWithoutEnd(t *testing.T) {
+	testhost.Concurrent(t)
 	s := open(t, telling(t, unix.SYS_PTRACE))
 	const flood = "perl -e 'syscall(101,0,0,0,0) while 1' </dev/null"
 	line := strings.Replace(flood, "101", strconv.Itoa(unix.SYS_PTRACE), 1)

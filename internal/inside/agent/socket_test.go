@@ -4,10 +4,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // Who sends and closes at once has sent, however that meets the one who looks.
 func TestAMessageIsTakenBeforeTheEnd(t *testing.T) {
+	testhost.Concurrent(t)
 	message := make([]byte, eventSize)
 	message[0] = byte(eventHello)
 	const tries = 20_000

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // slowly makes a request that never ends by itself, in the background.
@@ -63,6 +65,7 @@ func TestADenyRuleForAnAddressEndsConnectionsToNamesThere(t *testing.T) {
 
 // A rule for the one address opens an address of the host. A range in its place ends the connection.
 func TestARangeEndsConnectionsToTheHost(t *testing.T) {
+	testhost.Concurrent(t)
 	newOutside(t)
 	const host = "10.77.0.1"
 	l, err := net.Listen("tcp", host+":80")
@@ -108,6 +111,7 @@ func TestARangeEndsConnectionsToTheHost(t *testing.T) {
 // The host gets all connections to a network on lo, and to other local routes. A rule for a range does not open
 // them.
 func TestARangeOpensNoLocalRouteOfTheHost(t *testing.T) {
+	testhost.Concurrent(t)
 	newOutside(t)
 	shell(t, "ip address add 10.88.0.1/24 dev lo && ip route add local 10.89.0.0/24 dev lo")
 	t.Cleanup(func() { shell(t, "ip address delete 10.88.0.1/24 dev lo; ip route delete local 10.89.0.0/24 dev lo") })

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -221,6 +222,7 @@ func TestAnEmbedderDecidesAboutConnections(t *testing.T) {
 
 // The rules count after the answer, too.
 func TestRulesChangeWhileAnEmbedderDecides(t *testing.T) {
+	testhost.Concurrent(t)
 	newOutside(t)
 	e, s := newEgress(t), newSandbox(t)
 	box := Box{Key: "box", Ask: true}
@@ -452,6 +454,7 @@ func TestTheWorkerIsKilledWhileAnEmbedderDecides(t *testing.T) {
 }
 
 func TestTheParentIsKilledWhileAnEmbedderDecides(t *testing.T) {
+	testhost.Concurrent(t)
 	newOutside(t)
 	e, s := newEgress(t), newSandbox(t)
 	if err := e.Admit(t.Context(), Box{Key: "box", Ask: true}, s.sockets); err != nil {
@@ -478,6 +481,7 @@ func TestTheParentIsKilledWhileAnEmbedderDecides(t *testing.T) {
 
 // Requests that cannot be shown to an embedder are refused.
 func TestUnusualRequestsAreNoQuestions(t *testing.T) {
+	testhost.Concurrent(t)
 	newOutside(t)
 	e, s := newEgress(t), newSandbox(t)
 	if err := e.Admit(t.Context(), Box{Key: "box", Ask: true}, s.sockets); err != nil {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // recordOf is the record of a box, without processes.
@@ -50,6 +52,7 @@ func TestASlowReaderMissesNoEvent(t *testing.T) {
 
 // The events of a sandbox have a bound. A reader that follows them misses none.
 func TestEventsAreBounded(t *testing.T) {
+	testhost.Concurrent(t)
 	e, r := recordOf(t)
 	const count = 3 * maxEvents / 100
 	seen := make(chan int)

@@ -69,6 +69,7 @@ func TestAHostileWorkerCannotSendControlCharactersToATerminal(t *testing.T) {
 // The embedder can be the user of a listening launcher. Its descriptors must not stay open in the parent, and their
 // closes must not wait.
 func TestADeciderThatSendsDescriptorsIsEnded(t *testing.T) {
+	testhost.Concurrent(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection would close them
 	p := newHostileParent(t)
 	conn, theirs, err := descriptor.UnixPair()

@@ -10,11 +10,13 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/nameserver"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // Each port of a query takes an entry of the host's table of connections. So a sandbox that connects to name after name
 // must not make the worker open a port for each query.
 func TestLookupsOfManyNamesShareFewPorts(t *testing.T) {
+	testhost.Concurrent(t)
 	newOutside(t)
 	server, err := net.ListenPacket("udp", "127.0.0.1:53")
 	if err != nil {

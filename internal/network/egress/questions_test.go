@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 func TestOpenQuestionsAreBounded(t *testing.T) {
@@ -56,6 +57,7 @@ func TestOpenQuestionsAreBounded(t *testing.T) {
 
 // A call can go on after the end of its question.
 func TestCallsOfADeciderAreBounded(t *testing.T) {
+	testhost.Concurrent(t)
 	newOutside(t)
 	e, s := newEgress(t), newSandbox(t)
 	e.answerTime = 50 * time.Millisecond

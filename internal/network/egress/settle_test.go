@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // When a client has the error of its refusal, or the end of its answer, the counts and events have it. A refusal
@@ -82,6 +84,7 @@ func TestCountsHaveAllThatHasEnded(t *testing.T) {
 // The worker waits for the ends of connections that have ended inside. One that waits for a decision does not end.
 // Clients that ask for the counts of its sandbox at once must not delay the orders for others.
 func TestCountsOfASandboxDelayNoOther(t *testing.T) {
+	testhost.Concurrent(t)
 	newOutside(t)
 	e, s, other := newEgress(t), newSandbox(t), newSandbox(t)
 	if err := e.Admit(t.Context(), Box{Key: "other", Allow: []string{"good.example"}}, other.sockets); err != nil {

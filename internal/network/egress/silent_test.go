@@ -7,10 +7,12 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // A parent without free descriptors closes connections without an answer. It still has its sandboxes.
 func TestAParentThatDoesNotAnswerHasItsSandboxes(t *testing.T) {
+	testhost.Concurrent(t)
 	e := Egress{Dir: t.TempDir()}
 	socket, err := e.listen()
 	if err != nil {

@@ -245,3 +245,15 @@ func ThreadIDs(t testing.TB) string {
 	}
 	return strings.Join(lines, "")
 }
+
+// Concurrent marks a test that starts goroutines. In the packages that the Makefile names in ALONE, the race detector runs
+// the marked tests alone, since it makes the others too slow. A test of the repository demands the mark.
+func Concurrent(t testing.TB) { t.Helper() }
+
+// Long leaves a test that takes long to make test-all: it skips the test in a short run (go test -short).
+func Long(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
+}
