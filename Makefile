@@ -66,7 +66,7 @@ tools:
 
 # What the Go module proxy has for what follows.
 modules: deps programs
-	@scripts/again $(GO) list -deps -test -tags '$(TAGS)' ./... >/dev/null
+	@for d in . integration; do scripts/again $(GO) list -C $$d -deps -test -tags '$(TAGS)' ./... >/dev/null || exit; done
 
 # Some tests are on a file system of each kind.
 MKFS := /usr/sbin/mkfs.ext4=e2fsprogs /usr/sbin/mkfs.xfs=xfsprogs /usr/sbin/mkfs.btrfs=btrfs-progs
@@ -85,7 +85,7 @@ alone:
 	$(GOTEST) $(ALONE:%=./%)
 raced:
 	$(GOTEST) -race -run "$$(scripts/concurrent $(ALONE))" $(ALONE:%=./%)
-	$(GOTEST) -race $$($(GO) list -tags '$(TAGS)' ./... | grep -vE '/integration|$(subst $() ,|,$(ALONE:%=/%$$))')
+	$(GOTEST) -race $$($(GO) list -tags '$(TAGS)' ./... | grep -vE '$(subst $() ,|,$(ALONE:%=/%$$))')
 
 # Fuzz targets of Go, as PACKAGE:TARGET. What fuzzes C is a test that takes
 # FUZZTIME itself.
@@ -115,18 +115,18 @@ integration: tools
 	integration/setup
 	@[ "$$(id -u)" != 0 ] || integration/setup-debian
 	@$(MAKE) -j5 kills storms engines outside others
-kills storms engines outside others test-docker29 test-bats test-kubernetes test-packages test-pool test-projects: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 60m
+kills storms engines outside others test-docker29 test-bats test-kubernetes test-packages test-pool test-projects: GOTEST = cd integration && $(NICE) ../scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 60m
 kills storms engines outside others: GOTEST += $(SHORT)
 kills: build $(GOTESTSUM)
-	$(GOTEST) -run '$(KILLS)' ./integration
+	$(GOTEST) -run '$(KILLS)' .
 storms: build $(GOTESTSUM)
-	$(GOTEST) -run '$(STORMS)' -skip '$(KILLS)' ./integration
+	$(GOTEST) -run '$(STORMS)' -skip '$(KILLS)' .
 engines: build $(GOTESTSUM)
-	$(GOTEST) -run '$(ENGINES)' -skip '$(KILLS)|$(STORMS)|Docker29|Kubernetes' ./integration
+	$(GOTEST) -run '$(ENGINES)' -skip '$(KILLS)|$(STORMS)|Docker29|Kubernetes' .
 outside: build $(GOTESTSUM)
-	$(GOTEST) -run '$(OUTSIDE)' -skip '$(KILLS)|$(STORMS)|$(ENGINES)|Docker29|Kubernetes|TestProjects' ./integration
+	$(GOTEST) -run '$(OUTSIDE)' -skip '$(KILLS)|$(STORMS)|$(ENGINES)|Docker29|Kubernetes|TestProjects' .
 others: build $(GOTESTSUM)
-	$(GOTEST) -skip '$(KILLS)|$(STORMS)|$(ENGINES)|$(OUTSIDE)|Docker29|Kubernetes|TestProjects|TestBats' ./integration/...
+	$(GOTEST) -skip '$(KILLS)|$(STORMS)|$(ENGINES)|$(OUTSIDE)|Docker29|Kubernetes|TestProjects|TestBats' ./...
 # dockerd 29 is built once: some 16 minutes of processor time.
 test-docker29: export SANDBOX_RUNTIME_INTEGRATION_DOCKER29 = all
 test-docker29: export SANDBOX_RUNTIME_INTEGRATION_ENGINES = all
@@ -134,7 +134,7 @@ test-docker29: export GOTESTSUM_FORMAT ?= standard-verbose
 test-docker29: build $(GOTESTSUM)
 	integration/setup
 	integration/setup-docker29
-	$(GOTEST) -run 'Docker' ./integration
+	$(GOTEST) -run 'Docker' .
 
 # All files of tests, or those that BATS names: BATS=exec,kill
 BATS ?= all
@@ -144,7 +144,7 @@ test-bats: build $(GOTESTSUM)
 	@scripts/need jq=jq gawk=gawk
 	integration/setup
 	integration/setup-bats
-	$(GOTEST) -run 'TestBats' ./integration
+	$(GOTEST) -run 'TestBats' .
 
 # The packages take 5 GB. What is installed already is tested by make test.
 PACKAGES = $(shell sed -n 's/^\([a-z][^|]*\)|.*/\1/p' integration/testdata/packages)
@@ -152,7 +152,7 @@ test-packages: export SANDBOX_RUNTIME_INTEGRATION_PACKAGES = all
 test-packages: export GOTESTSUM_FORMAT ?= standard-verbose
 test-packages: build $(GOTESTSUM)
 	@scripts/need $(foreach p,$(sort $(PACKAGES)),/usr/share/doc/$p=$p)
-	$(GOTEST) -run 'ProgramsOfPackages' ./integration
+	$(GOTEST) -run 'ProgramsOfPackages' .
 
 # Left out are tests with a network, a mount namespace, cgroups or a launcher of their own, one that looks
 # for leftovers while a pool has blanks, and one that runs a command line which the program has printed.
@@ -160,22 +160,23 @@ NOT_THROUGH := Publish|Killed|Launcher|BelowUsr|WithoutAWritableCgroup|RefusesWr
 test-pool: export GOTESTSUM_FORMAT ?= standard-quiet
 test-pool: build $(GOTESTSUM)
 	integration/setup
-	SANDBOX_RUNTIME_INTEGRATION_THROUGH=launcher $(GOTEST) -run '^Test(Do|Up)[A-Z]' -skip '$(NOT_THROUGH)' ./integration
-	SANDBOX_RUNTIME_INTEGRATION_THROUGH=pool $(GOTEST) -run '^Test(Do|Up)[A-Z]' -skip '$(NOT_THROUGH)' ./integration
+	SANDBOX_RUNTIME_INTEGRATION_THROUGH=launcher $(GOTEST) -run '^Test(Do|Up)[A-Z]' -skip '$(NOT_THROUGH)' .
+	SANDBOX_RUNTIME_INTEGRATION_THROUGH=pool $(GOTEST) -run '^Test(Do|Up)[A-Z]' -skip '$(NOT_THROUGH)' .
 
 test-kubernetes: export GOTESTSUM_FORMAT ?= standard-verbose
 test-kubernetes: build $(GOTESTSUM)
 	integration/setup
 	integration/setup-kubernetes
-	$(GOTEST) -run 'Kubernetes' ./integration
+	$(GOTEST) -run 'Kubernetes' .
 
 # Processor time inside as a multiple of the host's is printed, and not asserted.
 PAIRS ?= 3
 test-projects: export GOTESTSUM_FORMAT ?= standard-verbose
+test-projects: NICE := nice -n 10
 test-projects: export SANDBOX_RUNTIME_INTEGRATION_PAIRS = $(PAIRS)
 test-projects: build $(GOTESTSUM)
 	integration/setup-projects
-	nice -n 10 $(GOTEST) -run 'TestProjects' ./integration
+	$(GOTEST) -run 'TestProjects' .
 
 # The cgroup v2 guest. test has a part of it, and where the guest cannot be had
 # says so; in CI it has to be. LIST names other parts: see integration/vm/run.
@@ -194,10 +195,12 @@ test-vm: build $(GOTESTSUM)
 # All rounds take an hour. BENCH="-n 12 -crowd 100" takes a tenth of that.
 bench: build tools
 	integration/setup
-	$(GO) run -tags '$(TAGS)' ./integration/bench $(BENCH)
+	$(GO) build -C integration -tags '$(TAGS)' -o ../bin/bench ./bench
+	bin/bench $(BENCH)
 
 lint: deps programs $(GOLANGCI)
 	$(GOLANGCI) run --build-tags '$(TAGS)' ./...
+	cd integration && $(GOLANGCI) run --build-tags '$(TAGS)' ./...
 
 # Tools are built once, from the Go module proxy.
 $(TOOLS)/golangci-lint-%: module = github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -57,7 +57,7 @@ var needCgo = []string{"seccomp/compile", "internal/container", "internal/contai
 	"internal/cli/doctor", "internal/container/frontend", "sandbox/launcher", "internal/cli/commandline", "internal/cli/completion", "internal/container/oci", "internal/cli/registration", "cmd/sandbox-runtime", "cmd/sandbox-oci"}
 
 // outside are test suites and their tools, which import what they test.
-var outside = []string{"", "integration", "internal/testing/failpoint"}
+var outside = []string{"", "internal/testing/failpoint"}
 
 type goPackage struct {
 	ImportPath, Doc, Dir string
