@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/failpoint"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // An apply that was killed between two of its renames is ended by the next command
 // that reads or writes the tree. The host's edit stays, and nothing is left behind.
 func TestEachCommandEndsAKilledApply(t *testing.T) {
+	testhost.Long(t)
 	first := 1 // where a kill may leave a record
 	for _, next := range []struct {
 		name string
@@ -103,6 +105,7 @@ func killBetweenRenames(t *testing.T, s *sandboxes, dir string, first int) (reco
 // An apply that is carried out to its end by another command is no change of the host
 // for the sandbox that it was of.
 func TestTheSandboxIsToldOfItsKilledApply(t *testing.T) {
+	testhost.Long(t)
 	s, dir := newSandboxes(t), filepath.Join(t.TempDir(), "tree")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)

@@ -17,11 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/layertest"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // The host and a sandbox change a tree by turns. Nothing of the host's is lost, and the
 // rest becomes what the sandbox saw.
 func TestHostEditsSurviveEveryApply(t *testing.T) {
+	testhost.Long(t)
 	counts := map[string]int{}
 	forSeeds(t, func(t *testing.T, ground string, seed int) {
 		c := newContest(t, ground, seed, counts)

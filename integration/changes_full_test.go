@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/layertest"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // scribe does random things to a directory, and says what the files hold.
@@ -28,6 +29,7 @@ var scribe string
 // The disk of the data directory is full at random moments. An apply or a save that
 // succeeds has all that the sandbox wrote.
 func TestNoChangeIsLostOnAFullDisk(t *testing.T) {
+	testhost.Long(t)
 	counts := map[string]int{}
 	forSeeds(t, func(t *testing.T, ground string, seed int) {
 		c := newFullContest(t, ground, seed, counts)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/layertest"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // monkey does random things to a directory, here and in a sandbox.
@@ -40,6 +41,7 @@ func seeds(t *testing.T) (first, last int) {
 // Whatever a sandbox does to its overlays: what is saved of it and extracted over
 // what was there before, and what is applied to the host, is what the sandbox saw.
 func TestChangesAreWhatTheSandboxSaw(t *testing.T) {
+	testhost.Long(t)
 	forSeeds(t, func(t *testing.T, ground string, seed int) {
 		w := newWild(t, ground, seed)
 		w.act(seed)
@@ -71,6 +73,7 @@ func TestChangesAreWhatTheSandboxSaw(t *testing.T) {
 
 // The same with the content of a patch. Each second seed has binary files.
 func TestPatchesAreWhatTheSandboxSaw(t *testing.T) {
+	testhost.Long(t)
 	forSeeds(t, func(t *testing.T, ground string, seed int) {
 		flavour := []string{"text"}
 		if seed%2 == 0 {
@@ -86,6 +89,7 @@ func TestPatchesAreWhatTheSandboxSaw(t *testing.T) {
 
 // A transaction joins the same writes as the command makes without one, above earlier writes of other commands.
 func TestTransactionsJoinWhatTheyWrote(t *testing.T) {
+	testhost.Long(t)
 	need(t, layersOfAnywhere(t))
 	forSeeds(t, func(t *testing.T, ground string, seed int) {
 		var saw []map[string]string

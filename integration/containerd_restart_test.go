@@ -4,11 +4,14 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // TestContainerdRestarts holds that containers outlive their containerd and
 // are manageable by the next one. Each case has a containerd of its own.
 func TestContainerdRestarts(t *testing.T) {
+	testhost.Long(t)
 	leavesNothing(t)
 	need(t, peers())
 	for _, test := range containerdRestartCases {

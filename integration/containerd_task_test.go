@@ -8,10 +8,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // TestCtrTask goes through the commands of ctr task on running containers.
 func TestCtrTask(t *testing.T) {
+	testhost.Long(t)
 	leavesNothing(t)
 	need(t, peers())
 	c := startContainerd(t)

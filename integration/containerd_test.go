@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // containerd is a containerd of the test's own, used through ctr.
@@ -24,6 +26,7 @@ type containerd struct {
 }
 
 func TestContainerd(t *testing.T) {
+	testhost.Long(t)
 	leavesNothing(t)
 	need(t, peers())
 	testEngine(t, startContainerd(t))

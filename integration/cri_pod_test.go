@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 func hostNetwork(config *criapi.PodSandboxConfig) {
@@ -202,6 +204,7 @@ var criPodCases = []criCase{
 
 // TestCRIRestart holds that pods outlive their containerd.
 func TestCRIRestart(t *testing.T) {
+	testhost.Long(t)
 	leavesNothing(t)
 	need(t, peers())
 	c := startCRI(t)

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // A cri is a containerd that is used as a node's kubelet uses it: by the
@@ -388,9 +390,17 @@ func testCRI(t *testing.T, cases []criCase) {
 	}
 }
 
-func TestCRIPods(t *testing.T)       { testCRI(t, criPodCases) }
-func TestCRIContainers(t *testing.T) { testCRI(t, criContainerCases) }
-func TestCRISecurity(t *testing.T)   { testCRI(t, criSecurityCases) }
+func TestCRIPods(t *testing.T) { testCRI(t, criPodCases) }
+
+func TestCRIContainers(t *testing.T) {
+	testhost.Long(t)
+	testCRI(t, criContainerCases)
+}
+
+func TestCRISecurity(t *testing.T) {
+	testhost.Long(t)
+	testCRI(t, criSecurityCases)
+}
 
 // pid returns the container's first process, as the host numbers it.
 func (c *podContainer) pid(t *testing.T) int {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/failpoint"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // fillExt4 takes the last block of a disk.
@@ -151,6 +152,7 @@ func TestLostWritesAreNeitherAppliedNorSaved(t *testing.T) {
 
 // The disk is full at any moment, and not any more at another.
 func TestNoLostWriteReachesTheHost(t *testing.T) {
+	testhost.Long(t)
 	s := newLossyDisk(t)
 	refused := 0
 	for round := range 8 {
@@ -284,6 +286,7 @@ func (s *lossyDisk) checkCopiedOut(at string) {
 // The disk fails during a transaction. Files can be copied out afterwards, also if the transaction was killed while it
 // joined the sandbox's files.
 func TestFilesAreCopiedOutAfterATransactionOnAFailedDisk(t *testing.T) {
+	testhost.Long(t)
 	s := newLossyDisk(t)
 	early := []string{"exec", "box", "sh", "-c", "echo early > " + s.tree + "/early; sync " + s.tree + "/early"}
 	transaction := append([]string{"--data", filepath.Join(s.disk, "data"), "exec", "--transaction"}, s.writeMany()...)

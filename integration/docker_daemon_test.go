@@ -9,11 +9,14 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // Containers run on without dockerd and containerd, and what became of them
 // meanwhile is known to the next.
 func TestDockerLiveRestore(t *testing.T) {
+	testhost.Long(t)
 	for name, signal := range map[string]syscall.Signal{"stopped": unix.SIGTERM, "killed": unix.SIGKILL} {
 		t.Run(name, func(t *testing.T) {
 			leavesNothing(t)
@@ -73,6 +76,7 @@ func (d *docker) containerdPID(t *testing.T) int {
 // A daemon that stops takes its containers along, and starts those again that
 // are always to run.
 func TestDockerRestartsContainers(t *testing.T) {
+	testhost.Long(t)
 	leavesNothing(t)
 	need(t, peers())
 	d := startDocker(t)
@@ -96,6 +100,7 @@ func TestDockerRestartsContainers(t *testing.T) {
 
 // With ids remapped, root of each container is nobody on the host.
 func TestDockerRemapsUsers(t *testing.T) {
+	testhost.Long(t)
 	leavesNothing(t)
 	need(t, peers())
 	dir := t.TempDir()

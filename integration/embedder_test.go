@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // moduleCopy has the committed files of the module, on a mount that nobody can write to, as
@@ -89,6 +91,7 @@ func TestEmbedderWithoutCgoBuildsFromTheModuleAlone(t *testing.T) {
 }
 
 func TestEmbedderWithItsOwnLauncherIsOneFile(t *testing.T) {
+	testhost.Long(t)
 	need(t, world())
 	program, said, err := newEmbedder(t, "onefile").build("1", "seccomp netgo osusergo")
 	if err != nil {
@@ -102,6 +105,7 @@ func TestEmbedderWithItsOwnLauncherIsOneFile(t *testing.T) {
 }
 
 func TestEmbedderWithoutTheTagIsToldTheTag(t *testing.T) {
+	testhost.Long(t)
 	need(t, world())
 	_, said, err := newEmbedder(t, "onefile").build("1", "netgo osusergo")
 	if err == nil || !strings.Contains(said, "build_with_tags_seccomp") {

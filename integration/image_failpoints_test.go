@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/failpoint"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // An imageOrdeal is a command about images that is disturbed, each time on a store in the same state.
@@ -179,6 +180,7 @@ func (o *imageOrdeal) strike(n int) failpoint.Trace {
 
 // A command without space fails in one line and leaves nothing half-made. With space it succeeds. A removal needs no space.
 func TestImageCommandsOnAFullDisk(t *testing.T) {
+	testhost.Long(t)
 	eachImageOrdeal(t, func(o *imageOrdeal) {
 		disk := filepath.Join(o.t.TempDir(), "disk")
 		newFileSystem(o.t, "ext4", disk, 16)

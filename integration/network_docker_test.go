@@ -4,12 +4,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 )
 
 // A dockerd beside sandboxes with full, in one network namespace: no sandbox reaches a container, and
 // Docker's network works before, during and after.
 func TestDockerBesideFullSandboxes(t *testing.T) {
+	testhost.Long(t)
 	need(t, world(), peers())
 	w := newNetworkWorld(t)
 	w.serve(t, w.outside, ":80")

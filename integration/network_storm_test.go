@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
@@ -80,6 +81,7 @@ func (w *networkWorld) isBack(t *testing.T, what, before string) {
 
 // A hundred sandboxes with full at once: each reaches the outside, and nothing of them stays.
 func TestHundredFullSandboxesAtOnce(t *testing.T) {
+	testhost.Long(t)
 	need(t, world())
 	w := newNetworkWorld(t)
 	w.serve(t, w.outside, ":80")
@@ -128,6 +130,7 @@ func TestHundredFullSandboxesAtOnce(t *testing.T) {
 
 // Commands with full are killed at random moments. After prune nothing of them is there.
 func TestFullSandboxesKilledAtRandomMoments(t *testing.T) {
+	testhost.Long(t)
 	need(t, world())
 	w := newNetworkWorld(t)
 	w.serve(t, w.outside, ":80")

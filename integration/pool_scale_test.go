@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -48,6 +49,7 @@ func (h holding) within(most holding) bool {
 
 // Sandboxes that claim blanks come and go: after hundreds more, launcher and host have as much as before.
 func TestManyClaimsInARow(t *testing.T) {
+	testhost.Long(t)
 	s := newSandboxes(t)
 	p := newPooled(s, "--pool", "min=4,max=4")
 	c := &client{sandboxes: s, Manager: p.Manager, launcher: p.launcher.running}
@@ -93,6 +95,7 @@ func awaitReadyBlank(ctx context.Context, m *sandbox.Manager) error {
 
 // Two hundred sandboxes at once, from a pool of fifty: each is another one, and all work.
 func TestManyClaimsAtOnce(t *testing.T) {
+	testhost.Long(t)
 	const n, blanks = 200, 50
 	for try := 1; ; try++ {
 		stats := claimAtOnce(t, n, blanks)

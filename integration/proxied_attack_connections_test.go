@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // requestPrelude has helpers of attempts with requests of plain HTTP.
@@ -159,6 +161,7 @@ var bodies = map[string]string{
 
 // A request of plain HTTP arrives only at the host that it names. Nothing hides in it.
 func TestAttackByRequests(t *testing.T) {
+	testhost.Long(t)
 	need(t, world())
 	a := newArena(t)
 	attempts := []attempt{

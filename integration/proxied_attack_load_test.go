@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 )
 
@@ -123,6 +124,7 @@ os.kill(os.getpid(), 19)
 
 // What one sandbox does with its connections, another one does not notice. It has 1,024 of them at most.
 func TestAttackByManyAndSlowConnections(t *testing.T) {
+	testhost.Long(t)
 	need(t, world())
 	a := newArena(t)
 	for _, box := range []string{"attacker", "neighbour"} {

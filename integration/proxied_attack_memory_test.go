@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 )
 
@@ -37,6 +38,7 @@ hold(down + up)
 // A sandbox cannot have much data in the buffers of the worker: the kernel counts it for no sandbox, and tcp_mem
 // bounds it for the whole host.
 func TestAttackByFullBuffers(t *testing.T) {
+	testhost.Long(t)
 	need(t, world())
 	a := newArena(t)
 	a.serveEach(t, worldServer+":"+endlessPort, func(c net.Conn) {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // allowGood are the rules of most attacks.
@@ -76,6 +78,7 @@ func TestAttackByRebinding(t *testing.T) {
 
 // A name server that lies or fails harms only its own names.
 func TestAttackByAFailingNameServer(t *testing.T) {
+	testhost.Long(t)
 	need(t, world())
 	a := newArena(t)
 	many := func(prefix string) (all []string) {
@@ -110,6 +113,7 @@ func TestAttackByAFailingNameServer(t *testing.T) {
 
 // Queries carry nothing out: the resolver of a sandbox asks nobody.
 func TestAttackByQueries(t *testing.T) {
+	testhost.Long(t)
 	need(t, world())
 	a := newArena(t)
 	secret := `mark.strip("<>")`

@@ -3,6 +3,8 @@ package integration
 import (
 	"fmt"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // packetPrelude has helpers of attempts with packets and the sandbox's own network.
@@ -77,6 +79,7 @@ def race(change):
 
 // No packet of a sandbox leaves but through the proxy, also with its own routes, addresses and sockets.
 func TestAttackByPackets(t *testing.T) {
+	testhost.Long(t)
 	need(t, world())
 	a := newArena(t)
 	a.prelude = packetPrelude

@@ -1,6 +1,10 @@
 package integration
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
+)
 
 // tlsPrelude has helpers of attempts with TLS.
 const tlsPrelude = `
@@ -42,6 +46,7 @@ ech = lambda: ext(0xfe0d, b"\0\0\1\0\1\0\0\x20" + os.urandom(32) + b"\0\x20" + o
 
 // An encrypted connection arrives only if it asks for the name that the sandbox was allowed.
 func TestAttackByServerNames(t *testing.T) {
+	testhost.Long(t)
 	need(t, world())
 	a := newArena(t)
 	a.prelude = tlsPrelude

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // A proxiedClient is a client that people use. Its script gets the name and the port of a server.
@@ -209,6 +211,7 @@ func (c proxiedClient) fails(t *testing.T, w *proxiedWorld, before, host, port, 
 // Clients that people use work to the names that they were allowed. They fail at once at others, and at other
 // ports, with the messages that their users know. Nothing else arrives outside.
 func TestClientsWorkOverProxied(t *testing.T) {
+	testhost.Long(t)
 	need(t, world(), peers())
 	w := newProxiedWorld(t)
 	w.says(t, append(append([]string{"up"}, w.flags(t, clientRules)...), "box")...)

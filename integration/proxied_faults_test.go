@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/failpoint"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 )
 
@@ -68,6 +69,7 @@ func workspaceOfTest(t *testing.T) string {
 // The worker is killed again and again while programs ask for allowed names and for others. Service is back each
 // time with the same addresses, and nothing else arrives outside.
 func TestTheWorkerIsKilledWhileSandboxesAsk(t *testing.T) {
+	testhost.Long(t)
 	need(t, world())
 	w := newFarWorld(t)
 	dir := workspaceOfTest(t)
@@ -101,6 +103,7 @@ func TestTheWorkerIsKilledWhileSandboxesAsk(t *testing.T) {
 
 // Without the parent and its worker nothing passes. The next command for the sandbox, or prune, restores service.
 func TestTheNextCommandRestoresTheProxiedNetwork(t *testing.T) {
+	testhost.Long(t)
 	need(t, world())
 	w := newFarWorld(t)
 	dir := workspaceOfTest(t)

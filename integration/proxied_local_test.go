@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // localRules are for the ports at which servers inside listen, too.
@@ -50,6 +52,7 @@ var localOutside = []struct{ script, want string }{
 // Servers inside have all ports, also those of rules. The servers can start before the rules, or after them, and
 // they stay when the rules change.
 func TestServersInsideWorkBesideRules(t *testing.T) {
+	testhost.Long(t)
 	need(t, world(), peers(), proxiedClient{program: "postgres"}.missing())
 	w := newProxiedWorld(t)
 	certificate := w.authority.issue(t, "localhost")

@@ -3,6 +3,8 @@ package integration
 import (
 	"strings"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // noProxyServer answers at all addresses of the sandbox, in the forms that the clients read.
@@ -51,6 +53,7 @@ var noProxyClients = []struct {
 // Clients that ask a proxy reach the servers inside without it, by the rules that each of them has for NO_PROXY. The proxy
 // refuses such a request.
 func TestClientsReachTheSandboxWithoutTheProxy(t *testing.T) {
+	testhost.Long(t)
 	need(t, world(), peers())
 	w := newNetworkWorld(t)
 	w.says(t, "up", "--network", "proxied", "--bind", peer("usr/lib/python3/dist-packages")+":/pip", "--bind", goRoot(t)+":/go", "box")

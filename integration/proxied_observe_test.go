@@ -4,10 +4,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // The rules that an observed run needed suffice for the next run, and none of them is for another name or port.
 func TestSuggestedRulesSuffice(t *testing.T) {
+	testhost.Long(t)
 	need(t, world(), peers())
 	w := newProxiedWorld(t)
 	for name, want := range map[string][]string{

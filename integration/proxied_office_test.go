@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
@@ -132,6 +133,7 @@ var (
 // A host whose outside is reachable by a proxy only: clients reach the same names as on other hosts, and nothing else. The
 // host does not look names up.
 func TestClientsWorkThroughAnUpstreamProxy(t *testing.T) {
+	testhost.Long(t)
 	need(t, world(), peers())
 	w := newOfficeWorld(t)
 	for _, x := range []struct {

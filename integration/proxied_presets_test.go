@@ -1,6 +1,10 @@
 package integration
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
+)
 
 // presetClients read from the services of presets with their default configuration. No server answers them, so each
 // fails.
@@ -27,6 +31,7 @@ apt-get -q -o Dir::State=$PWD/state -o Dir::State::status=$PWD/status -o Dir::Ca
 
 // A preset allows all names that a client of its service asks for. A name without a rule would be a violation.
 func TestClientsAskForNamesOfTheirPresets(t *testing.T) {
+	testhost.Long(t)
 	need(t, world(), peers())
 	w := newFarWorld(t)
 	w.serveNames(t, t.TempDir()) // an answer is quicker than none

@@ -1,6 +1,10 @@
 package integration
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
+)
 
 // settingClients are clients that ask the proxy of HTTP_PROXY, with a part of their messages about a refusal of
 // the proxy.
@@ -17,6 +21,7 @@ var settingClients = map[string]string{
 
 // Clients that ask the proxy of HTTP_PROXY work to the same names, and fail at once at others.
 func TestClientsWorkWithAProxySetting(t *testing.T) {
+	testhost.Long(t)
 	need(t, world(), peers())
 	w := newProxiedWorld(t)
 	w.says(t, append(append([]string{"up"}, w.flags(t, clientRules)...), "box")...)

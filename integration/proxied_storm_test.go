@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
@@ -15,6 +16,7 @@ import (
 // A hundred sandboxes in the proxied network at once: each reaches its name and no other one, and nothing of them
 // stays.
 func TestHundredProxiedSandboxesAtOnce(t *testing.T) {
+	testhost.Long(t)
 	need(t, world())
 	w := newFarWorld(t)
 	before := w.traces(t)

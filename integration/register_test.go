@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // installed is where a user puts the binary. register refuses the places where
@@ -127,6 +129,7 @@ func TestRegisterDocker(t *testing.T) {
 // TestRegisterDockerReload: a dockerd that reads the file again goes on, with its
 // own default. dockerd 20.10 crashed without a default beside another runtime.
 func TestRegisterDockerReload(t *testing.T) {
+	testhost.Long(t)
 	leavesNothing(t)
 	need(t, peers(), world())
 	ownEtc(t)
@@ -262,6 +265,7 @@ func TestRegisterContainerd(t *testing.T) {
 // TestRegisteredContainerdLoadsCRI: the plugin that a kubelet talks to does not
 // load where containerd's own runtime is missing from the file.
 func TestRegisteredContainerdLoadsCRI(t *testing.T) {
+	testhost.Long(t)
 	leavesNothing(t)
 	need(t, peers(), world())
 	ownEtc(t)

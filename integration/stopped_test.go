@@ -17,6 +17,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/failpoint"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -147,6 +148,7 @@ func TestUpKeepsTheFilesOfAStoppedSandbox(t *testing.T) {
 // Killed at any moment, "up" in place of a stopped sandbox loses none of the files, and
 // the next "up" keeps them once.
 func TestUpKilledWhileItKeepsFiles(t *testing.T) {
+	testhost.Long(t)
 	need(t, layersOfAnywhere(t))
 	s, home := newSandboxes(t), newHome(t)
 	before := kept(t, s)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // An operation is a call that many processes make on the same container.
@@ -55,6 +57,7 @@ func operations(bundle, id string) []operation {
 // Many processes work on the same few containers: each call does what it was
 // asked or refuses it for a reason that is true, and deletes leave nothing.
 func TestManyProcessesOnFewContainers(t *testing.T) {
+	testhost.Long(t)
 	for _, ids := range [][]string{{"c"}, {"a", "b", "c"}} {
 		t.Run(fmt.Sprintf("%d", len(ids)), func(t *testing.T) {
 			leavesNothing(t)

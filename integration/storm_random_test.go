@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // A whirl is a command that is hit at random moments.
@@ -38,6 +40,7 @@ func whirls(bundle string) []whirl {
 
 // Between two system calls, too: the runtime with what it has started.
 func TestKilledAtRandomMoments(t *testing.T) {
+	testhost.Long(t)
 	s := newStorm(t)
 	for _, w := range whirls(s.bundle) {
 		t.Run(w.name, func(t *testing.T) {
@@ -55,6 +58,7 @@ func TestKilledAtRandomMoments(t *testing.T) {
 // container: it says so or the container is there, and a failure leaves nothing
 // to recover.
 func TestChildrenKilledAtRandomMoments(t *testing.T) {
+	testhost.Long(t)
 	s := newStorm(t)
 	for _, w := range whirls(s.bundle) {
 		if w.name == "delete --force" { // it has none

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -49,6 +50,7 @@ func sandboxOperations(id string) []operation {
 // names, in two state roots that share one data directory: each call does what it
 // was asked, or says in a line why not, and in the end nothing is left.
 func TestManyProcessesOnFewSandboxes(t *testing.T) {
+	testhost.Long(t)
 	for _, ids := range [][]string{{"a"}, {"a", "b", "c"}} {
 		t.Run(fmt.Sprint(len(ids)), func(t *testing.T) {
 			one, two := newSandboxes(t), newSandboxes(t)

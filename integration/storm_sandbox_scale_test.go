@@ -13,8 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
 // A client is a program that makes sandboxes by a launcher of its own.
@@ -164,6 +166,7 @@ func smallMemory(t testing.TB) string {
 // A thousand sandboxes at once: each takes little memory, all are usable, and
 // nothing is left of them. How fast they come and go is what make bench shows.
 func TestThousandSandboxesAtOnce(t *testing.T) {
+	testhost.Long(t)
 	s := newSandboxes(t)
 	need(t, smallMemory(t))
 	const n = 1000
@@ -225,6 +228,7 @@ func closeAll(t *testing.T, boxes []*sandbox.Sandbox) {
 // Thousands of commands in one sandbox, all that each needs used once: launcher
 // and agent are what they were before, and so are the cgroups.
 func TestThousandsOfExecsInARow(t *testing.T) {
+	testhost.Long(t)
 	s := newSandboxes(t)
 	c := newClient(s)
 	box, _ := c.create()
@@ -297,6 +301,7 @@ func (s *sandboxes) wants(args ...string) {
 // Sandboxes that come and go: after five hundred more, launcher and host are as after
 // a hundred.
 func TestManySandboxesInARow(t *testing.T) {
+	testhost.Long(t)
 	s := newSandboxes(t)
 	c := newClient(s)
 	run := func(n int) {

@@ -10,12 +10,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // What is known of a sandbox that is up is damaged, file by file: no command
 // hangs or crashes, what it says is one line, and down brings the host back.
 // Where PID 1 can still be reached it may go on to work.
 func TestDamagedSandboxThatIsUp(t *testing.T) {
+	testhost.Long(t)
 	s := newSandboxStorm(t)
 	before := s.host()
 	for _, name := range []string{"sandbox.json", "names.json", "owner", "agent.sock", "execs/*/exec.json", "execs/*/stdout"} {
