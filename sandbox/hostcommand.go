@@ -1,5 +1,3 @@
-// Package hostcommand runs commands on the host without any isolation: as this program's user,
-// each in a process group of its own.
 package sandbox
 
 import (
@@ -20,7 +18,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A Command describes a command.
+// A hostCommand describes a command on the host without any isolation: as this program's user, in a process group of its own.
 type hostCommand struct {
 	// Sandbox is the id in the Result.
 	Sandbox string
@@ -37,7 +35,7 @@ type hostCommand struct {
 	Stdio [3]*os.File
 }
 
-// An Execution is a command that was started.
+// A hostExecution is a hostCommand that was started.
 type hostExecution struct {
 	command hostCommand
 	cmd     *exec.Cmd
@@ -58,7 +56,7 @@ type hostExecution struct {
 	result spec.Result
 }
 
-// Start starts a command. Started and Wait tell that a command could not be executed. An
+// startOnHost starts a command. Started and Wait tell that a command could not be executed. An
 // error is about the directory.
 func startOnHost(c hostCommand) (*hostExecution, error) {
 	e := &hostExecution{command: c, cmd: c.process(), begun: time.Now(), ended: make(chan struct{})}

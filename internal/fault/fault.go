@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A Fault is an error on the wire. At the client it has the same text as the original
+// A Wire is an error on the wire. At the client it has the same text as the original
 // error, and matches, by errors.Is and errors.As, the same errors of this package, of
 // contexts, fs.ErrNotExist, and ECONNREFUSED.
 type Wire struct {
@@ -48,7 +48,7 @@ func Conditions() map[string]error {
 	}
 }
 
-// NewFault puts an error in the form for the wire. A mistake in a configuration
+// ToWire puts an error in the form for the wire. A mistake in a configuration
 // becomes a ConfigError.
 func ToWire(err error) *Wire {
 	f := &Wire{Text: bounded(err.Error())}

@@ -9,5 +9,3 @@ import (
 
 // TestMain fails where a test leaves descriptors or goroutines behind.
 func TestMain(m *testing.M) { os.Exit(testhost.RunServing(m)) }
-
-func openFiles() int { return len(testhost.Descriptors()) }

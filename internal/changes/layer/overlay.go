@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"time"
-
 )
 
 // An Overlay is a directory of the host that a sandbox has an overlay of, with the sandbox's

@@ -82,7 +82,7 @@ func (t *Tree) is(st unix.Stat_t) bool {
 	return t.Inode == 0 && st.Mode&unix.S_IFMT == unix.S_IFDIR || st.Ino == t.Inode && st.Dev == t.Device
 }
 
-// OfImage is the reason why nothing is applied to the root of an image.
+// NothingBelowImage is the reason why nothing is applied to the root of an image.
 const NothingBelowImage = "nothing of the host is below the layer of an image's root; save the changes, or copy files with cp"
 
 // Applicable returns an error if nothing can be applied to the tree.
