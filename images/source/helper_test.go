@@ -40,6 +40,7 @@ func authOf(user string) string {
 
 // A public image needs no credentials, so a helper that does not give them costs a note, and a bounded time.
 func TestFailedHelperStopsNoPublicPull(t *testing.T) {
+	testhost.Long(t)
 	for name, test := range map[string]struct{ program, says string }{
 		"missing":   {"", "executable file not found"},
 		"failing":   {"#!/bin/sh\necho secret; exit 3\n", "exit status 3"},

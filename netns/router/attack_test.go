@@ -494,6 +494,7 @@ func TestTheLinkTeachesTheRouterNothing(t *testing.T) {
 
 // Routes, neighbours and addresses of the sandbox's own making change nothing.
 func TestOwnRoutesLeadNowhere(t *testing.T) {
+	testhost.Long(t)
 	a := newArena(t)
 	for _, n := range []*os.File{a.host, a.internet, a.two} {
 		serve(t, n, "0.0.0.0:8080")

@@ -110,6 +110,7 @@ func TestASandboxHasABoundOfConnections(t *testing.T) {
 
 // The kernel removes the link of a router whose makers were killed, while another process removes the router.
 func TestTheLinkOfARouterVanishes(t *testing.T) {
+	testhost.Long(t)
 	testhost.Concurrent(t)
 	w := newWorld(t)
 	err := netns.Do(w.host, func() error {

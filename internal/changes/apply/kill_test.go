@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/failpoint"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // A killing is an apply that is killed, each time on the same tree made anew.
@@ -101,6 +102,7 @@ func (k *killing) settled(what string) string {
 }
 
 func TestKilledAnywhereItIsWholeAgain(t *testing.T) {
+	testhost.Long(t)
 	t.Run("tree", func(t *testing.T) { newKilling(t).anywhere(1) })
 	t.Run("live overlay", func(t *testing.T) { newLiveKilling(t).anywhere(4) })
 }

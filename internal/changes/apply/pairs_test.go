@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // pairsTree is the tree at the begin of both sides. All its files are older than the
@@ -71,6 +73,7 @@ var outsidePairs = []struct{ name, script string }{
 // Whatever a sandbox and the host do at the same time, nothing that the host has
 // done is lost: an apply conflicts, or both are there afterwards.
 func TestPairsOfChangesLoseNothingOfTheHosts(t *testing.T) {
+	testhost.Long(t)
 	conflicts, applied := 0, 0
 	for _, in := range insidePairs {
 		for _, out := range outsidePairs {
