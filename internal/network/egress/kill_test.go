@@ -16,11 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // A killed worker is replaced at once, on the same sockets, with the same rules and names. The test prints the time
 // until service is back: on a busy host this time says little.
 func TestTheWorkerIsKilledUnderLoad(t *testing.T) {
+	testhost.Long(t)
 	o, e := newOutside(t), newEgress(t)
 	boxes := []sandbox{newSandbox(t), newSandbox(t)}
 	for i, s := range boxes {
@@ -106,6 +108,10 @@ func TestTheParentIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer slow.Close()
+	eventually(t, "the parent's file has both names", func() bool {
+		text, _ := os.ReadFile(filepath.Join(e.boxDir("box"), namesName))
+		return strings.Count(string(text), "\n") == 2
+	})
 	worker := workers(t, e)
 	kill(t, parents(t, e)[0])
 	if _, err := slow.Read(make([]byte, 9)); err == nil || errors.Is(err, unix.ETIMEDOUT) {

@@ -3,11 +3,14 @@ package egress
 import (
 	"os"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // A parent without its control socket could serve for ever: no client could dismiss its sandboxes. The next client
 // starts another parent, which needs the ports.
 func TestAParentWithoutItsSocketEnds(t *testing.T) {
+	testhost.Long(t)
 	newOutside(t)
 	for _, lost := range []struct {
 		name string
