@@ -25,7 +25,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// hostileBound is what docs/launcher.md, "Bounds", promises: memory of the launcher and
+// hostileBound is what docs/quotas.md, "Requests", promises: memory of the launcher and
 // of what its client holds, and disk below its directories, of sandboxes that write
 // nothing themselves.
 const hostileBound = 512 << 20
