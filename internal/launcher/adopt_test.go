@@ -135,6 +135,7 @@ func TestSandboxesOfAKilledProcessAreAdopted(t *testing.T) {
 }
 
 func TestIdleSandboxesCostTheirLauncherNothing(t *testing.T) {
+	testhost.Long(t)
 	testhost.Concurrent(t)
 	l := newTestLauncher(t)
 	up(t, l, "", spec.Config{}).Release() // what is opened once, and kept

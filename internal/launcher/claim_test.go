@@ -365,6 +365,7 @@ func strike(t *testing.T, pid int, signal unix.Signal) {
 
 // A blank whose PID 1 has ended or stands still is not claimed. The checks of the pool replace it.
 func TestABrokenBlankIsNotClaimed(t *testing.T) {
+	testhost.Long(t)
 	for name, breaks := range brokenBlanks {
 		t.Run(name, func(t *testing.T) {
 			l := newPooledLauncher(t, 1)
@@ -627,6 +628,7 @@ func TestARuleBoundsBlanks(t *testing.T) {
 
 // On a host that has no room for another sandbox, a request ends a blank, and no blank is made.
 func TestBlanksGiveWayToSandboxes(t *testing.T) {
+	testhost.Long(t)
 	l := newPooledLauncher(t, 2)
 	boots, err := filepath.Glob(filepath.Join(l.Data, "ids", "*"))
 	if err != nil || len(boots) != 1 {

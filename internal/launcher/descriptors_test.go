@@ -22,6 +22,7 @@ import (
 // A program that makes sandboxes for months, some of which fail, has no more
 // descriptors open in the end.
 func TestSandboxesInARowKeepNoDescriptors(t *testing.T) {
+	testhost.Long(t)
 	l := newTestLauncher(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // finalizers would hide what nobody closes
 	round := func(i int) {

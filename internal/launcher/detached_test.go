@@ -203,6 +203,7 @@ func TestOpenClearsWhatTheDeadHaveLeft(t *testing.T) {
 // no more than the agent has places for, however short the time and however long
 // the commands' arguments.
 func TestDetachedExecsThatNobodyAsksForDoNotPileUp(t *testing.T) {
+	testhost.Long(t)
 	l := newTestLauncher(t)
 	sb := up(t, l, "x", spec.Config{})
 	args := append([]string{"true"}, slices.Repeat([]string{strings.Repeat("<", 100<<10)}, 4)...)
@@ -262,6 +263,7 @@ func TestDurationOfADetachedCommandEndsWithIt(t *testing.T) {
 // A launcher asks PID 1 for the detached execs. PID 1 cannot answer if a pause begins after the
 // check for a pause, or if the process is stopped.
 func TestAnAgentThatDoesNotAnswerIsNamed(t *testing.T) {
+	testhost.Long(t)
 	l := newTestLauncher(t)
 	sb := up(t, l, "x", spec.Config{})
 	detachedStart(t, sb, spec.Command{Args: []string{"sleep", "60"}})

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // countBelow is the number of files below a directory.
@@ -26,6 +28,7 @@ func countBelow(t *testing.T, dir string) (n int) {
 // The removal of a large directory ends with the launcher, and the next launcher goes
 // on with it.
 func TestCloseEndsTheRemovalOfDiscardedDirectories(t *testing.T) {
+	testhost.Long(t)
 	top := t.TempDir()
 	for i := range 20 {
 		dir := filepath.Join(top, "layer", strconv.Itoa(i))

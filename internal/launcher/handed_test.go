@@ -257,6 +257,7 @@ func TestWhatNobodyHoldsIsNotWatched(t *testing.T) {
 
 // A sandbox can make directories in each other that no process can have open at once.
 func TestDeepDirectoriesAreErased(t *testing.T) {
+	testhost.Long(t)
 	top := t.TempDir()
 	const depth = 3000
 	at, err := os.Open(top)

@@ -60,6 +60,7 @@ func TestDetachedOutputHasAShareOfBytes(t *testing.T) {
 // A neighbour has the pipe of a command. After the command's end was told nothing writes
 // to the output any more.
 func TestToldOutputOfHeldPipesGrowsNoMore(t *testing.T) {
+	testhost.Long(t)
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
 	p := detachedStart(t, sb, spec.Command{Args: []string{"sh", "-c", "echo $$; exec sleep 1000"}})
