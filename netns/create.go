@@ -25,7 +25,7 @@ func Create() (*os.File, error) {
 		if err := errors.Join(loopbackUp(), boundOptions(), openLowPorts()); err != nil {
 			return nil, err
 		}
-		return own()
+		return currentNamespace()
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make a network namespace: %w", err)
@@ -41,12 +41,12 @@ func onThread(f func() (*os.File, error)) (result *os.File, err error) {
 		defer close(done)
 		runtime.LockOSThread()
 		var home *os.File
-		if home, err = own(); err != nil {
+		if home, err = currentNamespace(); err != nil {
 			return
 		}
 		defer home.Close()
 		result, err = f()
-		if back := enter(home); back != nil {
+		if back := enterNamespace(home); back != nil {
 			err = errors.Join(err, fmt.Errorf("go back: %w", back))
 			return
 		}
@@ -60,31 +60,31 @@ func onThread(f func() (*os.File, error)) (result *os.File, err error) {
 	return result, err
 }
 
-// enter moves the calling thread into the network namespace.
-func enter(namespace *os.File) error {
+// enterNamespace moves the calling thread into the network namespace.
+func enterNamespace(namespace *os.File) error {
 	if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("enter a network namespace: %w", err)
 	}
 	return nil
 }
 
-// own is the network namespace of the calling thread.
-func own() (*os.File, error) { return os.Open("/proc/thread-self/ns/net") }
+// currentNamespace is the network namespace of the calling thread.
+func currentNamespace() (*os.File, error) { return os.Open("/proc/thread-self/ns/net") }
 
 // maxOptionMemory bounds the memory of a socket's options and control messages, in bytes.
 const maxOptionMemory = "8192"
 
 // boundOptions lowers the bound of that memory, which is charged to nobody. Before Linux
 // 6.8 a namespace has no bound of its own.
-func boundOptions() error { return set("net/core/optmem_max", maxOptionMemory) }
+func boundOptions() error { return setSysctl("net/core/optmem_max", maxOptionMemory) }
 
 // openLowPorts lets programs without a capability listen on each port, such as 80: all ports of the
 // namespace are the sandbox's own.
-func openLowPorts() error { return set("net/ipv4/ip_unprivileged_port_start", "0") }
+func openLowPorts() error { return setSysctl("net/ipv4/ip_unprivileged_port_start", "0") }
 
-// set sets a sysctl of the calling thread's network namespace. In a container /proc/sys may be
+// setSysctl sets a sysctl of the calling thread's network namespace. In a container /proc/sys may be
 // read-only: the kernel's value stays.
-func set(name, value string) error {
+func setSysctl(name, value string) error {
 	err := os.WriteFile("/proc/sys/"+name, []byte(value), 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EROFS) {
 		return nil

@@ -113,7 +113,7 @@ func TestEachIsAnother(t *testing.T) {
 		return st.Ino
 	}
 	a, b := create(t), create(t)
-	here, err := own()
+	here, err := currentNamespace()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import "os"
 // inside f. The caller needs CAP_SYS_ADMIN.
 func Do(namespace *os.File, f func() error) error {
 	_, err := onThread(func() (*os.File, error) {
-		if err := enter(namespace); err != nil {
+		if err := enterNamespace(namespace); err != nil {
 			return nil, err
 		}
 		return nil, f()

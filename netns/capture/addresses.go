@@ -41,8 +41,8 @@ var (
 // anywhere is the address of a socket that listens at all addresses.
 func (f family) anywhere() netip.Addr { return f.everything.Addr() }
 
-// isOwn says whether connections to the address stay within the sandbox.
-func isOwn(a netip.Addr) bool {
+// isLocal says whether connections to the address stay within the sandbox.
+func isLocal(a netip.Addr) bool {
 	return ipv4.loopback.Contains(a) || ipv6.loopback.Contains(a) || a == ipv4.own || a == ipv6.own
 }
 
@@ -57,7 +57,7 @@ func (f family) ownAddress() *netlink.Addr {
 }
 
 // addAddresses returns the families that the namespace has.
-func (in *inside) addAddresses() (families []family, err error) {
+func (in *editor) addAddresses() (families []family, err error) {
 	for _, f := range []family{ipv4, ipv6} {
 		err := in.routes.AddrReplace(nil, f.ownAddress())
 		if f.number == unix.AF_INET6 && isAny(err, withoutIPv6...) {
@@ -81,7 +81,7 @@ func (f family) route() *netlink.Route {
 	}
 }
 
-func (in *inside) addRoutes(families []family) error {
+func (in *editor) addRoutes(families []family) error {
 	for _, f := range families {
 		if err := in.routes.RouteReplace(f.route()); err != nil {
 			return operation("make all addresses local", err)
@@ -90,7 +90,7 @@ func (in *inside) addRoutes(families []family) error {
 	return nil
 }
 
-func (in *inside) removeAddresses() error {
+func (in *editor) removeAddresses() error {
 	for _, f := range []family{ipv4, ipv6} {
 		if err := in.routes.RouteDel(f.route()); err != nil && !isAny(err, append(withoutIPv6, unix.ESRCH)...) {
 			return operation("remove the local route", err)

@@ -56,7 +56,7 @@ var ErrReopen = errors.New("the captured ports cannot change while the listeners
 // without TPROXY, more than [MaxPorts] ports are refused. The caller needs CAP_SYS_ADMIN in its user
 // namespace, and CAP_NET_ADMIN in the namespace's.
 func Open(namespace *os.File, ports []spec.PortRange) (*Listeners, error) {
-	l, err := open(namespace, ports, (*inside).captureWithTPROXY)
+	l, err := open(namespace, ports, (*editor).captureWithTPROXY)
 	if err != nil {
 		return nil, fmt.Errorf("capture connections: %w", err)
 	}
@@ -65,7 +65,7 @@ func Open(namespace *os.File, ports []spec.PortRange) (*Listeners, error) {
 
 // A method makes a namespace capture, and opens the listeners for streams. Its error wraps
 // [errors.ErrUnsupported] if the kernel lacks a part of the method.
-type method func(*inside, *Listeners, []family, []spec.PortRange) error
+type method func(*editor, *Listeners, []family, []spec.PortRange) error
 
 // open captures with the first method, or without TPROXY if the kernel lacks that method.
 func open(namespace *os.File, ports []spec.PortRange, first method) (*Listeners, error) {
@@ -79,7 +79,7 @@ func open(namespace *os.File, ports []spec.PortRange, first method) (*Listeners,
 	}
 	defer in.close()
 	l := &Listeners{}
-	if err := in.open(l, merged, first); err != nil {
+	if err := in.openCapture(l, merged, first); err != nil {
 		closed := l.Close()
 		_, removed := in.remove()
 		return nil, errors.Join(err, closed, removed)
@@ -87,8 +87,8 @@ func open(namespace *os.File, ports []spec.PortRange, first method) (*Listeners,
 	return l, nil
 }
 
-// open adds the routes last: before, no packet to a foreign address passes.
-func (in *inside) open(l *Listeners, ports []spec.PortRange, first method) error {
+// openCapture adds the routes last: before, no packet to a foreign address passes.
+func (in *editor) openCapture(l *Listeners, ports []spec.PortRange, first method) error {
 	families, err := in.addAddresses()
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func HasTPROXY() (has bool, err error) {
 		return false, err
 	}
 	defer namespace.Close()
-	l, err := open(namespace, nil, func(in *inside, l *Listeners, families []family, ports []spec.PortRange) error {
+	l, err := open(namespace, nil, func(in *editor, l *Listeners, families []family, ports []spec.PortRange) error {
 		err := in.captureWithTPROXY(l, families, ports)
 		has = err == nil
 		return err
@@ -143,7 +143,7 @@ func SetPorts(namespace *os.File, ports []spec.PortRange) error {
 	if errors.Is(err, unix.ENOENT) {
 		err = in.checkPorts(merged)
 	} else if err == nil {
-		err = in.end(func(protocol byte, local, peer netip.AddrPort) bool {
+		err = in.endSockets(func(protocol byte, local, peer netip.AddrPort) bool {
 			return protocol == unix.IPPROTO_TCP && (isClosed(merged, local) || isClosed(merged, peer))
 		})
 	}
@@ -155,7 +155,7 @@ func SetPorts(namespace *os.File, ports []spec.PortRange) error {
 
 // isClosed says whether no connection to the end may be.
 func isClosed(ports []spec.PortRange, end netip.AddrPort) bool {
-	return !isOwn(end.Addr()) && end.Port() != dnsPort && !contains(ports, end.Port())
+	return !isLocal(end.Addr()) && end.Port() != dnsPort && !contains(ports, end.Port())
 }
 
 // Connections is the number of sockets of the sandbox's programs that are connected with a captured address.
@@ -173,7 +173,9 @@ func Connections(namespace *os.File) (count int, err error) {
 }
 
 // isCaptured says whether a socket is that of a program, with a captured address as its peer.
-func isCaptured(local, peer netip.AddrPort) bool { return isOwn(local.Addr()) && !isOwn(peer.Addr()) }
+func isCaptured(local, peer netip.AddrPort) bool {
+	return isLocal(local.Addr()) && !isLocal(peer.Addr())
+}
 
 // Remove leaves the namespace with its loopback addresses only, and ends all sockets that are connected
 // with other addresses. It returns the number of those that [Connections] counts. The caller still has to
@@ -193,11 +195,11 @@ func Remove(namespace *os.File) (ended int, err error) {
 
 // remove takes the rules away last: without them, the sandbox's own servers would get the captured
 // connections.
-func (in *inside) remove() (ended int, err error) {
+func (in *editor) remove() (ended int, err error) {
 	if err := in.removeAddresses(); err != nil {
 		return 0, err
 	}
-	err = in.end(func(_ byte, local, peer netip.AddrPort) bool {
+	err = in.endSockets(func(_ byte, local, peer netip.AddrPort) bool {
 		if isCaptured(local, peer) {
 			ended++
 		}

@@ -30,10 +30,10 @@ func TestMain(m *testing.M) {
 var webPorts = []spec.PortRange{{First: 443, Last: 443}, {First: 8000, Last: 8009}, {First: 80, Last: 80}, {First: 65500, Last: 65535}}
 
 // withTPROXY is the method of Open.
-var withTPROXY method = (*inside).captureWithTPROXY
+var withTPROXY method = (*editor).captureWithTPROXY
 
 // withoutTPROXY fails as on a kernel without TPROXY: the kernel refuses one rule.
-func withoutTPROXY(in *inside, l *Listeners, families []family, ports []spec.PortRange) error {
+func withoutTPROXY(in *editor, l *Listeners, families []family, ports []spec.PortRange) error {
 	other := in.filter.AddTable(&nftables.Table{Name: "other", Family: nftables.TableFamilyINet})
 	chain := in.filter.AddChain(&nftables.Chain{Table: other, Name: "output", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter})
 	in.filter.AddRule(&nftables.Rule{Table: other, Chain: chain, Exprs: rule{
@@ -85,8 +85,8 @@ func openBox(t testing.TB, namespace *os.File, m method, ports []spec.PortRange)
 	return l
 }
 
-// tell answers each connection with a text, or with its local address, until the test ends.
-func tell(t testing.TB, l net.Listener, text string) {
+// serveText answers each connection with a text, or with its local address, until the test ends.
+func serveText(t testing.TB, l net.Listener, text string) {
 	done := make(chan struct{})
 	t.Cleanup(func() { l.Close(); <-done })
 	go func() {
@@ -109,7 +109,7 @@ func tell(t testing.TB, l net.Listener, text string) {
 func serve(t testing.TB, l *Listeners) {
 	t.Helper()
 	for _, f := range slices.Concat(l.Streams, l.DNSStreams) {
-		tell(t, listener(t, f), "")
+		serveText(t, listener(t, f), "")
 	}
 }
 
@@ -135,8 +135,8 @@ func dial(namespace *os.File, network, address string) (c net.Conn, err error) {
 	return c, err
 }
 
-// ask is the text that a server gives to a client in the namespace.
-func ask(namespace *os.File, address string) (string, error) {
+// fetchText is the text that a server gives to a client in the namespace.
+func fetchText(namespace *os.File, address string) (string, error) {
 	c, err := dial(namespace, "tcp", address)
 	if err != nil {
 		return "", err
@@ -151,14 +151,14 @@ func ask(namespace *os.File, address string) (string, error) {
 
 func wantAnswer(t *testing.T, namespace *os.File, address, want string) {
 	t.Helper()
-	if got, err := ask(namespace, address); err != nil || got != want {
+	if got, err := fetchText(namespace, address); err != nil || got != want {
 		t.Errorf("%s: %q, %v; want %q", address, got, err, want)
 	}
 }
 
 func wantRefused(t *testing.T, namespace *os.File, address string) {
 	t.Helper()
-	if got, err := ask(namespace, address); !errors.Is(err, unix.ECONNREFUSED) {
+	if got, err := fetchText(namespace, address); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("%s: %q, %v; want %v", address, got, err, unix.ECONNREFUSED)
 	}
 }
@@ -227,7 +227,7 @@ func TestOtherTrafficIsRefusedAtOnce(t *testing.T) {
 func TestNothingIsCapturedWithoutListeners(t *testing.T) {
 	needTPROXY(t)
 	namespace, l := newBox(t, withTPROXY, webPorts)
-	tell(t, netnstest.Listen(t, namespace, ":443"), "own")
+	serveText(t, netnstest.Listen(t, namespace, ":443"), "own")
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -247,11 +247,11 @@ func TestAServerInsideAtPort53PreventsTheCapture(t *testing.T) {
 	withEach(t, func(t *testing.T, m method) {
 		namespace := netnstest.New(t)
 		netnstest.Listen(t, namespace, "127.0.0.1:53")
-		before := state(t, namespace)
+		before := namespaceState(t, namespace)
 		if _, err := open(namespace, webPorts, m); !errors.Is(err, unix.EADDRINUSE) {
 			t.Error(err)
 		}
-		if after := state(t, namespace); after != before {
+		if after := namespaceState(t, namespace); after != before {
 			t.Errorf("before:\n%s\nafter:\n%s", before, after)
 		}
 	})

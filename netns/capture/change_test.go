@@ -83,7 +83,7 @@ func TestPortsChangeAtOnceAndTheirConnectionsEnd(t *testing.T) {
 	for _, c := range []connection{stays4, stays6, local, dns} {
 		c.wantEnd(t, false)
 	}
-	tell(t, streams4, "")
+	serveText(t, streams4, "")
 	for _, address := range []string{"1.2.3.4:443", "1.2.3.4:501", "1.2.3.4:10000", "1.2.3.4:19998"} {
 		wantAnswer(t, namespace, address, address)
 	}
@@ -112,7 +112,7 @@ func TestTheChangeOfPortsIsOneStep(t *testing.T) {
 				return
 			default:
 			}
-			if _, err := ask(namespace, "1.2.3.4:443"); err != nil {
+			if _, err := fetchText(namespace, "1.2.3.4:443"); err != nil {
 				done <- err
 				return
 			}
@@ -132,7 +132,7 @@ func TestTheChangeOfPortsIsOneStep(t *testing.T) {
 func TestRemoveLeavesTheLoopbackAddresses(t *testing.T) {
 	withEach(t, func(t *testing.T, m method) {
 		namespace := netnstest.New(t)
-		before := state(t, namespace)
+		before := namespaceState(t, namespace)
 		for range 2 { // the second needs the ports again
 			l := openBox(t, namespace, m, webPorts)
 			streams, queries := streamsAt(t, l, "1.2.3.4:443"), listener(t, l.DNSStreams[0])
@@ -156,7 +156,7 @@ func TestRemoveLeavesTheLoopbackAddresses(t *testing.T) {
 			}
 			local.wantEnd(t, false)
 			all.Close()
-			if after := state(t, namespace); after != before {
+			if after := namespaceState(t, namespace); after != before {
 				t.Errorf("before:\n%s\nafter:\n%s", before, after)
 			}
 			if _, err := dial(namespace, "tcp", "1.2.3.4:443"); !errors.Is(err, unix.ENETUNREACH) {
@@ -176,7 +176,7 @@ func TestANamespaceWithoutIPv6CapturesIPv4(t *testing.T) {
 	withEach(t, func(t *testing.T, m method) {
 		namespace := netnstest.New(t)
 		netnstest.Shell(t, namespace, "echo 1 > /proc/sys/net/ipv6/conf/lo/disable_ipv6")
-		before := state(t, namespace)
+		before := namespaceState(t, namespace)
 		l := openBox(t, namespace, m, webPorts)
 		for _, f := range slices.Concat(l.Streams, l.DNSPackets, l.DNSStreams) {
 			if netip.MustParseAddrPort(f.Name()).Addr().Is6() {
@@ -192,7 +192,7 @@ func TestANamespaceWithoutIPv6CapturesIPv4(t *testing.T) {
 		if _, err := Remove(namespace); err != nil {
 			t.Error(err)
 		}
-		if after := state(t, namespace); after != before {
+		if after := namespaceState(t, namespace); after != before {
 			t.Errorf("before:\n%s\nafter:\n%s", before, after)
 		}
 	})

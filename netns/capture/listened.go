@@ -23,7 +23,7 @@ func listenedSet() *nftables.Set {
 // captureAtPorts opens a listener at all addresses for each port and family. All addresses are local, so
 // no rule has to lead a connection there. The rules come before the listeners: so no connection to an
 // own address reaches a listener.
-func (in *inside) captureAtPorts(l *Listeners, families []family, ports []spec.PortRange) error {
+func (in *editor) captureAtPorts(l *Listeners, families []family, ports []spec.PortRange) error {
 	numbers, err := single(ports)
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func (in *inside) captureAtPorts(l *Listeners, families []family, ports []spec.P
 	}
 	var captures []rule
 	for _, f := range families {
-		captures = append(captures, f.isOwn(f.dest, false, isListened(&expr.Reject{Type: unix.NFT_REJECT_TCP_RST})...), f.isOwn(f.dest, false, accept()))
+		captures = append(captures, f.matchLocal(f.dest, false, isListened(&expr.Reject{Type: unix.NFT_REJECT_TCP_RST})...), f.matchLocal(f.dest, false, accept()))
 	}
 	if err := in.writeRules(families, append(captures, isListened(accept()))); err != nil {
 		return err
@@ -92,7 +92,7 @@ func portElements(numbers []uint16) (elements []nftables.SetElement) {
 }
 
 // checkPorts returns nil if the listeners have exactly these ports.
-func (in *inside) checkPorts(ports []spec.PortRange) error {
+func (in *editor) checkPorts(ports []spec.PortRange) error {
 	set := listenedSet()
 	_, err := in.filter.GetSetByName(set.Table, set.Name)
 	if errors.Is(err, unix.ENOENT) {

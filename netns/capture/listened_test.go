@@ -36,9 +36,9 @@ func TestWithoutTPROXYNoConnectionToAnOwnAddressReachesAListener(t *testing.T) {
 func TestWithoutTPROXYServersKeepOtherPorts(t *testing.T) {
 	testhost.NeedRoot(t, "network namespaces are made")
 	namespace := netnstest.New(t)
-	tell(t, netnstest.Listen(t, namespace, "127.0.0.1:5432"), "own")
+	serveText(t, netnstest.Listen(t, namespace, "127.0.0.1:5432"), "own")
 	serve(t, openBox(t, namespace, withoutTPROXY, webPorts))
-	tell(t, netnstest.Listen(t, namespace, "[::]:8080"), "own")
+	serveText(t, netnstest.Listen(t, namespace, "[::]:8080"), "own")
 	for _, address := range []string{"127.0.0.1:5432", "127.0.0.1:8080", "198.18.0.2:8080", "[::1]:8080", "[fd53::2]:8080"} {
 		wantAnswer(t, namespace, address, "own")
 	}
@@ -60,7 +60,7 @@ func TestWithoutTPROXYNothingInsideTakesTheListeners(t *testing.T) {
 		for _, ip := range []string{"0.0.0.0", "::", "127.0.0.1", "::1", "::ffff:1.2.3.4", "198.18.0.2", "1.2.3.4", "2001:db8::1"} {
 			for _, port := range []uint16{80, 443, 8005, 65535} {
 				a := netip.AddrPortFrom(netip.MustParseAddr(ip), port)
-				if err := take(unix.SOCK_STREAM, a); !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EACCES) {
+				if err := listenShared(unix.SOCK_STREAM, a); !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EACCES) {
 					t.Errorf("taking %s: %v", a, err)
 				}
 			}
@@ -72,7 +72,7 @@ func TestWithoutTPROXYNothingInsideTakesTheListeners(t *testing.T) {
 	}
 	serve(t, l)
 	wantAnswer(t, namespace, "1.2.3.4:443", "1.2.3.4:443")
-	tell(t, netnstest.Listen(t, namespace, "1.2.3.4:5555"), "stolen")
+	serveText(t, netnstest.Listen(t, namespace, "1.2.3.4:5555"), "stolen")
 	wantRefused(t, namespace, "1.2.3.4:5555")
 }
 
@@ -104,7 +104,7 @@ func TestWithoutTPROXYAServerInsideNeverAnswersForAForeignAddress(t *testing.T) 
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	tell(t, netnstest.Listen(t, namespace, ":443"), "stolen")
+	serveText(t, netnstest.Listen(t, namespace, ":443"), "stolen")
 	for _, address := range []string{"1.2.3.4:443", "[2001:db8::1]:443"} {
 		err := netns.Do(namespace, func() error {
 			c, err := net.DialTimeout("tcp", address, time.Second)
@@ -126,13 +126,13 @@ func TestWithoutTPROXYAServerInsideNeverAnswersForAForeignAddress(t *testing.T) 
 func TestWithoutTPROXYManyPortsAreRefused(t *testing.T) {
 	testhost.NeedRoot(t, "network namespaces are made")
 	namespace := netnstest.New(t)
-	before := state(t, namespace)
+	before := namespaceState(t, namespace)
 	for _, wrong := range [][]spec.PortRange{{{First: 1, Last: 65535}}, {{First: 100, Last: 164}}, {{First: 1, Last: 63}, {First: 100, Last: 102}}} {
 		if _, err := open(namespace, wrong, withoutTPROXY); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(fmt.Sprint(err), "nft_tproxy") {
 			t.Errorf("%v: %v", wrong, err)
 		}
 	}
-	if after := state(t, namespace); after != before {
+	if after := namespaceState(t, namespace); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
 	// 53 has its sockets anyway.
@@ -172,7 +172,7 @@ func TestWithoutTPROXYPortsChangeWithNewListeners(t *testing.T) {
 	wantAnswer(t, namespace, "1.2.3.4:443", "1.2.3.4:443")
 	wantAnswer(t, namespace, "[2001:db8::1]:22", "[2001:db8::1]:22")
 	wantRefused(t, namespace, "1.2.3.4:80")
-	tell(t, netnstest.Listen(t, namespace, "127.0.0.1:80"), "own")
+	serveText(t, netnstest.Listen(t, namespace, "127.0.0.1:80"), "own")
 	wantAnswer(t, namespace, "127.0.0.1:80", "own")
 }
 

@@ -64,7 +64,7 @@ func (f family) ownElements() []nftables.SetElement {
 }
 
 // captureWithTPROXY leads the connections to one listener of each family.
-func (in *inside) captureWithTPROXY(l *Listeners, families []family, ports []spec.PortRange) error {
+func (in *editor) captureWithTPROXY(l *Listeners, families []family, ports []spec.PortRange) error {
 	err := netns.Do(in.namespace, func() error {
 		return l.listenForStreams(families, func(f family) netip.AddrPort { return netip.AddrPortFrom(f.listener, 0) })
 	})
@@ -84,13 +84,13 @@ func (in *inside) captureWithTPROXY(l *Listeners, families []family, ports []spe
 		if err != nil {
 			return err
 		}
-		captures = append(captures, f.isOwn(f.dest, false, accept()), f.capture(port))
+		captures = append(captures, f.matchLocal(f.dest, false, accept()), f.capture(port))
 	}
 	return in.writeRules(families, captures)
 }
 
 // newTable removes all earlier rules.
-func (in *inside) newTable() {
+func (in *editor) newTable() {
 	in.filter.AddTable(table()) // the removal of a missing table fails
 	in.filter.DelTable(table())
 	in.filter.AddTable(table())
@@ -99,7 +99,7 @@ func (in *inside) newTable() {
 // writeRules sends the new table with its chain. The captures let packets pass: those to own addresses,
 // and those to captured ports. All other packets to foreign addresses are refused. No packet of a family
 // that is missing gets to lo.
-func (in *inside) writeRules(families []family, captures []rule) error {
+func (in *editor) writeRules(families []family, captures []rule) error {
 	rules := []rule{
 		{&expr.Meta{Key: expr.MetaKeyMARK, Register: scratch}, equals(binaryutil.NativeEndian.PutUint32(mark)), accept()},
 		isReset(accept()),
@@ -109,7 +109,7 @@ func (in *inside) writeRules(families []family, captures []rule) error {
 			return operation("write the own addresses", err)
 		}
 		rules = append(rules, f.isUnreachable(accept()))
-		rules = append(rules, reject(f.isOwn(f.source, true))...)
+		rules = append(rules, reject(f.matchLocal(f.source, true))...)
 	}
 	rules = append(rules, isDNS(unix.IPPROTO_UDP), isDNS(unix.IPPROTO_TCP))
 	rules = append(rules, captures...)
@@ -126,7 +126,7 @@ func (in *inside) writeRules(families []family, captures []rule) error {
 }
 
 // writePorts replaces the ports of a table with TPROXY.
-func (in *inside) writePorts(ports []spec.PortRange) error {
+func (in *editor) writePorts(ports []spec.PortRange) error {
 	in.filter.FlushSet(portsSet())
 	if err := in.addPorts(ports); err != nil {
 		return err
@@ -137,7 +137,7 @@ func (in *inside) writePorts(ports []spec.PortRange) error {
 // maxRanges is the number of ranges in one message: a list of netlink has at most 64 KiB.
 const maxRanges = 512
 
-func (in *inside) addPorts(ports []spec.PortRange) error {
+func (in *editor) addPorts(ports []spec.PortRange) error {
 	for some := range slices.Chunk(ports, maxRanges) {
 		var elements []nftables.SetElement
 		for _, r := range some {
@@ -153,14 +153,14 @@ func (in *inside) addPorts(ports []spec.PortRange) error {
 	return nil
 }
 
-func (in *inside) removeRules() error {
+func (in *editor) removeRules() error {
 	in.filter.AddTable(table()) // the removal of a missing table fails
 	in.filter.DelTable(table())
 	return in.flush()
 }
 
 // flush sends all. The kernel takes all or nothing.
-func (in *inside) flush() error { return supported(in.filter.Flush()) }
+func (in *editor) flush() error { return supported(in.filter.Flush()) }
 
 // supported makes errors of a kernel without nftables, or without an expression, wrap
 // [errors.ErrUnsupported].
@@ -205,9 +205,9 @@ func (f family) isUnreachable(then ...expr.Any) rule {
 	return append(append(hasProtocol(f.icmp), loadTransport(0, 1), equals([]byte{f.unreachable})), then...)
 }
 
-// isOwn matches packets of the family with an own address. If foreign is set, isOwn matches those with
+// matchLocal matches packets of the family with an own address. If foreign is set, matchLocal matches those with
 // another address.
-func (f family) isOwn(offset uint32, foreign bool, then ...expr.Any) rule {
+func (f family) matchLocal(offset uint32, foreign bool, then ...expr.Any) rule {
 	set := f.ownSet()
 	return append(rule{
 		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: scratch}, equals([]byte{f.protocol}),

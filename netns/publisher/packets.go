@@ -59,7 +59,7 @@ func (s *switchboard) inside(client netip.AddrPort) *net.UDPConn {
 		_ = c.SetReadDeadline(time.Now().Add(s.idle)) // a closed socket needs none
 		return c
 	}
-	if !s.count.take(maxPeers) {
+	if !s.count.acquire(maxPeers) {
 		return nil
 	}
 	c, err := net.DialUDP("udp", nil, s.server)
@@ -67,7 +67,7 @@ func (s *switchboard) inside(client netip.AddrPort) *net.UDPConn {
 		err = c.SetReadDeadline(time.Now().Add(s.idle))
 	}
 	if err != nil {
-		s.count.give()
+		s.count.release()
 		return nil
 	}
 	s.peers[client] = c
@@ -92,6 +92,6 @@ func (s *switchboard) forget(c *net.UDPConn, client netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.peers, client)
-	s.count.give()
+	s.count.release()
 	_ = c.Close() // nothing waits for it
 }

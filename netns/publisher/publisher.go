@@ -10,8 +10,8 @@ type counters struct{ streams, peers counter }
 
 type counter struct{ taken atomic.Int64 }
 
-// take counts one more piece of work. It returns false if that would exceed most.
-func (b *counter) take(most int64) bool {
+// acquire counts one more piece of work. It returns false if that would exceed most.
+func (b *counter) acquire(most int64) bool {
 	if b.taken.Add(1) > most {
 		b.taken.Add(-1)
 		return false
@@ -19,4 +19,4 @@ func (b *counter) take(most int64) bool {
 	return true
 }
 
-func (b *counter) give() { b.taken.Add(-1) }
+func (b *counter) release() { b.taken.Add(-1) }

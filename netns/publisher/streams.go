@@ -25,20 +25,20 @@ func serveStreams(l *net.TCPListener, port uint16, b *counter) {
 			time.Sleep(pause)
 			continue
 		}
-		if !b.take(maxStreams) {
+		if !b.acquire(maxStreams) {
 			reset(c)
 			continue
 		}
 		go func() {
-			defer b.give()
-			pass(c, port)
+			defer b.release()
+			forward(c, port)
 		}()
 	}
 }
 
-// pass connects a client with a port of the sandbox, and copies until both directions have ended.
+// forward connects a client with a port of the sandbox, and copies until both directions have ended.
 // Without a server the client is reset.
-func pass(client *net.TCPConn, port uint16) {
+func forward(client *net.TCPConn, port uint16) {
 	server, err := dialInside(port)
 	if err != nil {
 		reset(client)

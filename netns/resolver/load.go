@@ -30,8 +30,8 @@ type load struct {
 
 func newLoad(most int) *load { return &load{most: most, peers: map[netip.Addr]int{}} }
 
-// take is false for a peer, or a resolver, that has all the work that it may have.
-func (l *load) take(peer netip.Addr) bool {
+// acquire is false for a peer, or a resolver, that has all the work that it may have.
+func (l *load) acquire(peer netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.peers[peer] >= maxPerPeer || l.total >= l.most && l.peers[peer] >= littleWork {
@@ -42,7 +42,7 @@ func (l *load) take(peer netip.Addr) bool {
 	return true
 }
 
-func (l *load) give(peer netip.Addr) {
+func (l *load) release(peer netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total--
@@ -64,8 +64,8 @@ func newRate(perSecond xrate.Limit, burst int) *rate {
 	return &rate{perSecond: perSecond, burst: burst, peers: map[netip.Addr]*xrate.Limiter{}}
 }
 
-// take is false for an event above the bound.
-func (r *rate) take(peer netip.Addr) bool {
+// allow is false for an event above the bound.
+func (r *rate) allow(peer netip.Addr) bool {
 	r.mu.Lock()
 	l := r.peers[peer]
 	if l == nil {

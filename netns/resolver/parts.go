@@ -28,8 +28,8 @@ func keepWhole(c *net.UDPConn) error {
 	return os.NewSyscallError("setsockopt", set)
 }
 
-// parts are the first queries of a packet. control has the control messages of the packet.
-func parts(packet, control []byte) (all [][]byte) {
+// splitQueries are the first queries of a packet. control has the control messages of the packet.
+func splitQueries(packet, control []byte) (all [][]byte) {
 	size := partSize(control)
 	if size <= 0 {
 		return [][]byte{packet}

@@ -66,7 +66,7 @@ func (f forwarder) accept(client netip.Addr, isStream bool, message []byte) (q q
 	if code := refusal(q.header, q.question); code != dnsmessage.RCodeSuccess {
 		return q, q.failure(code), false
 	}
-	if !f.asked.take(client) || !f.queries.take(client) {
+	if !f.asked.allow(client) || !f.queries.acquire(client) {
 		return q, q.failure(dnsmessage.RCodeRefused), false
 	}
 	return q, nil, true
@@ -75,14 +75,14 @@ func (f forwarder) accept(client netip.Addr, isStream bool, message []byte) (q q
 // answer returns the answer to an accepted query. Another name server can know more than one that fails or refuses, as
 // programs of the host find. Without an answer of the host's name servers it is SERVFAIL.
 func (f forwarder) answer(ctx context.Context, q query) []byte {
-	defer f.queries.give(q.client)
+	defer f.queries.release(q.client)
 	var unhelpful []byte
 	for range rounds {
 		for _, server := range f.servers() {
-			if q.isStream && !f.streams.take(q.client) {
+			if q.isStream && !f.streams.allow(q.client) {
 				return q.failure(dnsmessage.RCodeRefused)
 			}
-			answer, err := f.ask(ctx, server, q)
+			answer, err := f.exchange(ctx, server, q)
 			switch {
 			case err == nil && isHelpful(answer):
 				return answer
@@ -138,8 +138,8 @@ func (q query) failure(code dnsmessage.RCode) []byte {
 	return packed
 }
 
-// ask sends the query to one server, and returns the answer with the id of the query.
-func (f forwarder) ask(ctx context.Context, server netip.AddrPort, q query) ([]byte, error) {
+// exchange sends the query to one server, and returns the answer with the id of the query.
+func (f forwarder) exchange(ctx context.Context, server netip.AddrPort, q query) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
 	if q.isStream {

@@ -94,15 +94,15 @@ func TestAFewBusySandboxesLeaveRoom(t *testing.T) {
 	l := newLoad(512)
 	busy := client
 	for l.total < l.most {
-		for !l.take(busy) {
+		for !l.acquire(busy) {
 			busy = busy.Next()
 		}
 	}
-	if l.take(busy) || l.peers[busy] != maxPerPeer {
+	if l.acquire(busy) || l.peers[busy] != maxPerPeer {
 		t.Errorf("a busy one has %d", l.peers[busy])
 	}
 	other, n := netip.MustParseAddr("10.0.1.1"), 0
-	for l.take(other) {
+	for l.acquire(other) {
 		n++
 	}
 	if n != littleWork {

@@ -42,7 +42,7 @@ func (f forwarder) servePackets(c *net.UDPConn) error {
 			time.Sleep(pause)
 			continue
 		}
-		for _, message := range parts(buffer[:n], control[:controls]) {
+		for _, message := range splitQueries(buffer[:n], control[:controls]) {
 			f.servePacket(c, peer, append([]byte(nil), message...))
 		}
 	}
@@ -73,12 +73,12 @@ func (f forwarder) serveStreams(listener *net.TCPListener) error {
 			continue
 		}
 		peer := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr() //nolint:forcetypeassert // of a TCP connection
-		if !f.clients.take(peer) {
+		if !f.clients.acquire(peer) {
 			_ = c.Close() // the client sees the end; no error matters
 			continue
 		}
 		go func() {
-			defer f.clients.give(peer)
+			defer f.clients.release(peer)
 			f.serveStream(c, peer)
 		}()
 	}

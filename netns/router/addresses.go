@@ -25,9 +25,9 @@ const (
 // ranges are the ranges of addresses of a router, one for each family.
 type ranges struct{ V4, V6 netip.Prefix }
 
-// at is the address of a place in the range of the family.
-func (a ranges) at(f family, place uint32) netip.Addr {
-	p := a.of(f)
+// addressAt is the address of a place in the range of the family.
+func (a ranges) addressAt(f family, place uint32) netip.Addr {
+	p := a.prefix(f)
 	b := p.Addr().AsSlice()
 	tail := b[len(b)-4:]
 	binary.BigEndian.PutUint32(tail, binary.BigEndian.Uint32(tail)+place)
@@ -35,7 +35,7 @@ func (a ranges) at(f family, place uint32) netip.Addr {
 	return address
 }
 
-func (a ranges) of(f family) netip.Prefix {
+func (a ranges) prefix(f family) netip.Prefix {
 	if f.bits == ipv4.bits {
 		return a.V4
 	}
@@ -45,7 +45,7 @@ func (a ranges) of(f family) netip.Prefix {
 // ofSandbox are the addresses of the sandbox with a number, IPv4 first.
 func (a ranges) ofSandbox(number uint32) (all []netip.Addr) {
 	for _, f := range a.families() {
-		all = append(all, a.at(f, firstSandbox+number))
+		all = append(all, a.addressAt(f, firstSandbox+number))
 	}
 	return all
 }
@@ -100,8 +100,8 @@ func ParseRange(text string) (p netip.Prefix, err error) {
 	return p, nil
 }
 
-// fits returns an error if the router has another range than the caller wants.
-func (s state) fits(wanted netip.Prefix) error {
+// checkRange returns an error if the router has another range than the caller wants.
+func (s state) checkRange(wanted netip.Prefix) error {
 	if !wanted.IsValid() || wanted.Overlaps(s.Range) && wanted.Bits() <= s.Range.Bits() {
 		return nil
 	}
@@ -124,7 +124,7 @@ func freeRanges(host *netlink.Handle, wanted netip.Prefix, seed [sha256.Size]byt
 		count := uint32(1) << (32 - rangeHostBits - private.Bits())
 		start := binary.BigEndian.Uint32(seed[:4]) % count
 		for i := range count {
-			p := part(private, (start+i)%count)
+			p := nthSubnet(private, (start+i)%count)
 			if overlapsAny(p, taken) {
 				continue
 			}
@@ -141,7 +141,7 @@ func freeRanges(host *netlink.Handle, wanted netip.Prefix, seed [sha256.Size]byt
 	return errNoRange
 }
 
-func part(p netip.Prefix, n uint32) netip.Prefix {
+func nthSubnet(p netip.Prefix, n uint32) netip.Prefix {
 	b := p.Addr().As4()
 	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+n<<rangeHostBits)
 	return netip.PrefixFrom(netip.AddrFrom4(b), 32-rangeHostBits)

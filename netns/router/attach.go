@@ -17,7 +17,7 @@ import (
 
 // attach makes the link, and then the sandbox's elements: without them nothing passes. The link
 // can be there already: a disconnected sandbox keeps a silent link.
-func (o *opened) attach(sandbox *os.File, m Member) error {
+func (o *lockedRouter) attach(sandbox *os.File, m Member) error {
 	silent, err := o.inner.LinkByName(m.Link)
 	if isNoDevice(err) {
 		silent, err = nil, o.link(sandbox, m.Link)
@@ -47,7 +47,7 @@ func (o *opened) attach(sandbox *os.File, m Member) error {
 	}
 	a := o.state.addresses()
 	for _, f := range a.families() {
-		if err := joinSandbox(outer, inner, f, a.at(f, firstSandbox+m.Number)); err != nil {
+		if err := joinSandbox(outer, inner, f, a.addressAt(f, firstSandbox+m.Number)); err != nil {
 			return err
 		}
 	}
@@ -67,7 +67,7 @@ func (o *opened) attach(sandbox *os.File, m Member) error {
 }
 
 // link makes the link. The kernel can still have the silent link to an earlier router.
-func (o *opened) link(sandbox *os.File, name string) error {
+func (o *lockedRouter) link(sandbox *os.File, name string) error {
 	err := connect(o.inner, name, sandbox, inside, o.state.MTU)
 	if !errors.Is(err, unix.EEXIST) {
 		return err
@@ -80,23 +80,23 @@ func (o *opened) link(sandbox *os.File, name string) error {
 
 // joinSandbox gives both ends the addresses, neighbours and routes of one family.
 func joinSandbox(outer, inner end, f family, sandbox netip.Addr) error {
-	if err := outer.knows(sandbox, innerMAC); err != nil {
+	if err := outer.addNeighbour(sandbox, innerMAC); err != nil {
 		return err
 	}
 	if err := outer.leadsTo(sandbox); err != nil {
 		return err
 	}
-	if err := inner.has(sandbox); err != nil {
+	if err := inner.addAddress(sandbox); err != nil {
 		return err
 	}
-	if err := inner.knows(gateway(f), outerMAC); err != nil {
+	if err := inner.addNeighbour(gateway(f), outerMAC); err != nil {
 		return err
 	}
 	return inner.reaches(everything(f), gateway(f))
 }
 
 // grant adds the sandbox's elements. It makes the set of the host's addresses anew.
-func (o *opened) grant(m Member) error {
+func (o *lockedRouter) grant(m Member) error {
 	f, err := openLasting(o.namespace, tableName)
 	if err != nil {
 		return err
@@ -114,16 +114,16 @@ func (o *opened) grant(m Member) error {
 		f.writeHostSet(fam, own)
 	}
 	for _, fam := range a.families() {
-		address := a.at(fam, firstSandbox+m.Number)
+		address := a.addressAt(fam, firstSandbox+m.Number)
 		// A process that was killed can have left rules for an earlier sandbox with this address.
 		if _, err := f.forgetPeers(fam, noLink, []netip.Addr{address}); err != nil {
 			return err
 		}
 		key := memberKey(m.Link, address)
-		f.note(f.conn.SetAddElements(f.named(members(fam)), []nftables.SetElement{{Key: key}}))
+		f.noteError(f.conn.SetAddElements(f.existingSet(members(fam)), []nftables.SetElement{{Key: key}}))
 	}
 	f.addRules(m, a, own)
-	if err := f.flush(); err != nil || len(m.opens(own)) == 0 {
+	if err := f.flush(); err != nil || len(m.hostRules(own)) == 0 {
 		return err
 	}
 	return o.openHost()
@@ -134,14 +134,14 @@ func noLink(string) bool { return false }
 // addRules adds the elements of the sandbox's rules.
 func (f *firewall) addRules(m Member, a ranges, own []netip.Addr) {
 	f.addPeers(m, a)
-	for _, l := range append(m.lists(), ruleList{openedName, m.opens(own)}) {
+	for _, l := range append(m.lists(), ruleList{openedName, m.hostRules(own)}) {
 		elements := map[string][]nftables.SetElement{} // by the family
 		for _, r := range disjoint(l.rules) {
 			fam := familyOf(r.Prefix.Addr())
 			elements[fam.name] = append(elements[fam.name], grantElements(m.Link, r)...)
 		}
 		for _, fam := range families {
-			f.add(f.named(grants(l.name, fam)), elements[fam.name])
+			f.add(f.existingSet(grants(l.name, fam)), elements[fam.name])
 		}
 	}
 }
@@ -153,14 +153,14 @@ type ruleList struct {
 
 func (m Member) lists() []ruleList { return []ruleList{{"allowed", m.Allow}, {"denied", m.Deny}} }
 
-// named is a set of the table that exists.
-func (f *firewall) named(s nftables.Set) *nftables.Set {
+// existingSet is a set of the table that exists.
+func (f *firewall) existingSet(s nftables.Set) *nftables.Set {
 	s.Table = f.table
 	return &s
 }
 
 // canAllow refuses rules that the router cannot honour.
-func (o *opened) canAllow(rules []spec.AddressRule) error {
+func (o *lockedRouter) canAllow(rules []spec.AddressRule) error {
 	for _, r := range rules {
 		if r.Prefix.Addr().Is6() && !o.state.Local.IsValid() {
 			return fmt.Errorf("allow %s: this host forwards no IPv6 for single devices (needs Linux 6.17, net.ipv6.conf.default.disable_ipv6=0 and an MTU of at least 1280)", r.Prefix)
@@ -170,7 +170,7 @@ func (o *opened) canAllow(rules []spec.AddressRule) error {
 }
 
 // hostAddresses are the host's own addresses.
-func (o *opened) hostAddresses() ([]netip.Addr, error) {
+func (o *lockedRouter) hostAddresses() ([]netip.Addr, error) {
 	var own []netip.Addr
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		list, err := listed(func() ([]netlink.Addr, error) { return o.host.AddrList(nil, family) })
@@ -188,7 +188,7 @@ func (o *opened) hostAddresses() ([]netip.Addr, error) {
 
 // detach removes the sandbox's elements, so no packet passes. If sandbox is not nil, detach also
 // notes the traffic.
-func (r Router) detach(namespace, sandbox *os.File, link string) (severed, error) {
+func (r Router) detach(namespace, sandbox *os.File, link string) (disconnection, error) {
 	is := func(l string) bool { return l == link }
 	s, err := r.forgetLinks(namespace, is)
 	if err == nil && sandbox != nil {
@@ -277,7 +277,7 @@ func isUsed(namespace *os.File) (bool, error) {
 		return false, err
 	}
 	for _, s := range []nftables.Set{members(ipv4), quotas()} { // each sandbox has an IPv4 address
-		elements, err := f.conn.GetSetElements(f.named(s))
+		elements, err := f.conn.GetSetElements(f.existingSet(s))
 		if err != nil {
 			return false, fmt.Errorf("nftables: list the set %s: %w", s.Name, err)
 		}
@@ -310,14 +310,14 @@ func linkNames(namespace *os.File) ([]string, error) {
 
 // forgetLinks removes the elements of the links that isGone names, and the rules of other sandboxes for
 // them. The router and the host also forget the connections of these links.
-func (r Router) forgetLinks(namespace *os.File, isGone func(link string) bool) (s severed, err error) {
+func (r Router) forgetLinks(namespace *os.File, isGone func(link string) bool) (s disconnection, err error) {
 	f, err := openLasting(namespace, tableName)
 	if err != nil {
 		return s, err
 	}
 	defer f.close()
 	for _, fam := range families {
-		gone, err := f.forget(f.named(members(fam)), isGone)
+		gone, err := f.forget(f.existingSet(members(fam)), isGone)
 		if err != nil {
 			return s, err
 		}
@@ -325,7 +325,7 @@ func (r Router) forgetLinks(namespace *os.File, isGone func(link string) bool) (
 			s.Addresses = append(s.Addresses, addressOf(fam, e))
 		}
 		for _, name := range grantNames {
-			if _, err := f.forget(f.named(grants(name, fam)), isGone); err != nil {
+			if _, err := f.forget(f.existingSet(grants(name, fam)), isGone); err != nil {
 				return s, err
 			}
 		}

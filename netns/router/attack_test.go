@@ -66,28 +66,28 @@ func ipv6Of(t *testing.T, sandbox *os.File) string {
 	return netnstest.Shell(t, sandbox, "ip -6 -o address show eth0 scope global | sed 's/.*inet6 //;s/\\/.*//'")
 }
 
-// try sends the attacks, and judges each by what arrived.
-func (a *arena) try(t *testing.T, attacks []attack) {
+// runAttacks sends the attacks, and judges each by what arrived.
+func (a *arena) runAttacks(t *testing.T, attacks []attack) {
 	t.Helper()
 	a.send(t, attacks...)
-	a.send(t, attack{packets: []packet{udp(a.one4, internetIPv4, 80, marker("end"))}})
+	a.send(t, attack{packets: []packet{udpPacket(a.one4, internetIPv4, 80, marker("end"))}})
 	a.wait(t, marker("end"))
 	time.Sleep(200 * time.Millisecond) // for packets that take another way
 	for _, x := range attacks {
-		if got := a.lan.saw(x.marker()); got != x.arrives {
+		if got := a.lan.sawText(x.marker()); got != x.arrives {
 			t.Errorf("%s: arrived outside: %v, want %v", x.name, got, x.arrives)
 		}
-		if a.onHost.saw(x.marker()) {
+		if a.onHost.sawText(x.marker()) {
 			t.Errorf("%s: arrived at the host", x.name)
 		}
-		if a.onTwo.saw(x.marker()) {
+		if a.onTwo.sawText(x.marker()) {
 			t.Errorf("%s: arrived at another sandbox", x.name)
 		}
 	}
 	if a.lan.sawProtocol(shortProtocol) {
 		t.Error("a packet without room for ports arrived outside")
 	}
-	if a.lan.saw(string(net.ParseIP(a.one4).To4())) || a.lan.saw(string(net.ParseIP(a.one6))) {
+	if a.lan.sawText(string(net.ParseIP(a.one4).To4())) || a.lan.sawText(string(net.ParseIP(a.one6))) {
 		t.Error("a packet with the sandbox's own address arrived outside")
 	}
 }
@@ -95,7 +95,7 @@ func (a *arena) try(t *testing.T, attacks []attack) {
 // wait waits until a packet with the text arrives outside.
 func (a *arena) wait(t *testing.T, text string) {
 	t.Helper()
-	for end := time.Now().Add(patience); !a.lan.saw(text); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); !a.lan.sawText(text); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%s did not arrive outside", text)
 		}
@@ -144,7 +144,7 @@ type witness struct {
 	all [][]byte // guarded by mu
 }
 
-func (w *witness) saw(text string) bool {
+func (w *witness) sawText(text string) bool {
 	return w.sawAny(func(p []byte) bool { return bytes.Contains(p, []byte(text)) })
 }
 
@@ -233,7 +233,7 @@ func watchInput(t *testing.T, namespace *os.File) *witness {
 // arrive outside, at the host and at other sandboxes only where the rules allow them.
 func TestPacketsOfAnyShapeObeyTheRules(t *testing.T) {
 	a := newArena(t)
-	a.try(t, slices.Concat(a.controls(), a.destinations(), a.fragments(), a.headers(), a.sources(), a.untracked()))
+	a.runAttacks(t, slices.Concat(a.controls(), a.destinations(), a.fragments(), a.headers(), a.sources(), a.untracked()))
 }
 
 // controls are packets that arrive, and packets beside them that do not.
@@ -243,23 +243,23 @@ func (a *arena) controls() []attack {
 		return packet{from: a.one4, to: to, protocol: otherProtocol, payload: []byte(marker(name))}
 	}
 	return []attack{
-		{"plain", true, []packet{udp(a.one4, internetIPv4, 80, marker("plain"))}},
-		{"plain 6", true, []packet{udp(a.one6, internetIPv6, 80, marker("plain 6"))}},
-		{"a denied port", false, []packet{udp(a.one4, internetIPv4, 90, marker("a denied port"))}},
-		{"a denied port 6", false, []packet{udp(a.one6, internetIPv6, 90, marker("a denied port 6"))}},
-		{"an allowed port", true, []packet{udp(a.one4, "10.0.0.9", 80, marker("an allowed port"))}},
-		{"an allowed port 6", true, []packet{udp(a.one6, "fd00::9", 80, marker("an allowed port 6"))}},
-		{"port zero", false, []packet{udp(a.one4, "10.0.0.9", 0, marker("port zero")), udp(a.one6, "fd00::9", 0, marker("port zero"))}},
+		{"plain", true, []packet{udpPacket(a.one4, internetIPv4, 80, marker("plain"))}},
+		{"plain 6", true, []packet{udpPacket(a.one6, internetIPv6, 80, marker("plain 6"))}},
+		{"a denied port", false, []packet{udpPacket(a.one4, internetIPv4, 90, marker("a denied port"))}},
+		{"a denied port 6", false, []packet{udpPacket(a.one6, internetIPv6, 90, marker("a denied port 6"))}},
+		{"an allowed port", true, []packet{udpPacket(a.one4, "10.0.0.9", 80, marker("an allowed port"))}},
+		{"an allowed port 6", true, []packet{udpPacket(a.one6, "fd00::9", 80, marker("an allowed port 6"))}},
+		{"port zero", false, []packet{udpPacket(a.one4, "10.0.0.9", 0, marker("port zero")), udpPacket(a.one6, "fd00::9", 0, marker("port zero"))}},
 		{"a segment", true, []packet{segment(a.one4, internetIPv4, 80, ack, marker("a segment"))}},
 		{"a segment to a denied port", false, []packet{
 			segment(a.one4, internetIPv4, 90, ack, marker("a segment to a denied port")),
 			segment(a.one4, internetIPv4, 90, syn, marker("a segment to a denied port")),
 			segment(a.one6, internetIPv6, 90, syn|ack, marker("a segment to a denied port")),
 		}},
-		{"echo", true, []packet{icmp(a.one4, internetIPv4, 8, echo("echo"))}},
-		{"echo 6", true, []packet{icmp(a.one6, internetIPv6, 128, echo("echo 6"))}},
+		{"echo", true, []packet{icmpPacket(a.one4, internetIPv4, 8, echo("echo"))}},
+		{"echo 6", true, []packet{icmpPacket(a.one6, internetIPv6, 128, echo("echo 6"))}},
 		{"echo to a private address", false, []packet{
-			icmp(a.one4, "10.0.0.9", 8, echo("echo to a private address")), icmp(a.one6, "fd00::9", 128, echo("echo to a private address")),
+			icmpPacket(a.one4, "10.0.0.9", 8, echo("echo to a private address")), icmpPacket(a.one6, "fd00::9", 128, echo("echo to a private address")),
 		}},
 		{"another protocol", true, []packet{other(internetIPv4, "another protocol")}},
 		{"another protocol to a denied address", false, []packet{other("9.9.9.10", "another protocol to a denied address")}},
@@ -286,7 +286,7 @@ func (a *arena) destinations() (all []attack) {
 			from = a.one6
 		}
 		packets := []packet{
-			udp(from, to, 53, marker(name)), udp(from, to, 8080, marker(name)), segment(from, to, 8080, syn, marker(name)),
+			udpPacket(from, to, 53, marker(name)), udpPacket(from, to, 8080, marker(name)), segment(from, to, 8080, syn, marker(name)),
 			{from: from, to: to, protocol: otherProtocol, payload: []byte(marker(name))},
 		}
 		if to == "198.18.0.1" {
@@ -305,7 +305,7 @@ func (a *arena) fragments() []attack {
 		if strings.Contains(to, ":") {
 			from = a.one6
 		}
-		p := udp(from, to, port, long+marker(name))
+		p := udpPacket(from, to, port, long+marker(name))
 		p.id = id
 		return p
 	}
@@ -334,11 +334,11 @@ func (a *arena) fragments() []attack {
 // headers come before the transport header.
 func (a *arena) headers() []attack {
 	with := func(name string, port uint16, options []byte) packet {
-		p := udp(a.one4, internetIPv4, port, marker(name))
+		p := udpPacket(a.one4, internetIPv4, port, marker(name))
 		p.options = options
 		return p
 	}
-	six := func(name string, port uint16) packet { return udp(a.one6, internetIPv6, port, marker(name)) }
+	six := func(name string, port uint16) packet { return udpPacket(a.one6, internetIPv6, port, marker(name)) }
 	return []attack{
 		{"options", true, []packet{with("options", 80, noOptions)}},
 		{"options to a denied port", false, []packet{with("options to a denied port", 90, noOptions)}},
@@ -349,14 +349,14 @@ func (a *arena) headers() []attack {
 		{"denied behind destination options", false, []packet{six("denied behind destination options", 90).behind(unix.IPPROTO_DSTOPTS, padding...)}},
 		{"denied behind a route", false, []packet{six("denied behind a route", 90).behind(unix.IPPROTO_ROUTING, routing...)}},
 		// An authentication header is a protocol of its own, as in IPv4: no peer takes the packet without a key.
-		{"authenticated to a denied address", false, []packet{udp(a.one6, "2600:9::10", 80, marker("authenticated to a denied address")).behind(unix.IPPROTO_AH, authentic...)}},
+		{"authenticated to a denied address", false, []packet{udpPacket(a.one6, "2600:9::10", 80, marker("authenticated to a denied address")).behind(unix.IPPROTO_AH, authentic...)}},
 		{"denied behind many headers", false, []packet{
 			six("denied behind many headers", 90).behind(unix.IPPROTO_DSTOPTS, padding...).behind(unix.IPPROTO_DSTOPTS, padding...).behind(unix.IPPROTO_HOPOPTS, padding...),
 		}},
 		{"denied behind a fragment's header", false, []packet{six("denied behind a fragment's header", 90).behind(unix.IPPROTO_FRAGMENT, atomic...).behind(unix.IPPROTO_DSTOPTS, padding...)}},
 		{"headers to a denied address", false, []packet{
-			udp(a.one6, "2600:9::10", 80, marker("headers to a denied address")).behind(unix.IPPROTO_MH, padding...),
-			udp(a.one6, "2600:9::10", 80, marker("headers to a denied address")).behind(unix.IPPROTO_DSTOPTS, 255, 1, 4, 0, 0, 0, 0),
+			udpPacket(a.one6, "2600:9::10", 80, marker("headers to a denied address")).behind(unix.IPPROTO_MH, padding...),
+			udpPacket(a.one6, "2600:9::10", 80, marker("headers to a denied address")).behind(unix.IPPROTO_DSTOPTS, 255, 1, 4, 0, 0, 0, 0),
 		}},
 	}
 }
@@ -373,8 +373,8 @@ func (a *arena) sources() (all []attack) {
 			outside, host, two = internetIPv6, hostIPv6, a.two6
 		}
 		all = append(all, attack{name, false, []packet{
-			udp(from, outside, 80, marker(name)), segment(from, outside, 80, syn, marker(name)),
-			udp(from, host, 80, marker(name)), udp(from, two, 80, marker(name)),
+			udpPacket(from, outside, 80, marker(name)), segment(from, outside, 80, syn, marker(name)),
+			udpPacket(from, host, 80, marker(name)), udpPacket(from, two, 80, marker(name)),
 		}})
 	}
 	return all
@@ -382,34 +382,34 @@ func (a *arena) sources() (all []attack) {
 
 // untracked packets are those that connection tracking refuses or does not know.
 func (a *arena) untracked() []attack {
-	broken := udp(a.one4, "10.0.0.9", 80, marker("a wrong checksum"))
+	broken := udpPacket(a.one4, "10.0.0.9", 80, marker("a wrong checksum"))
 	broken.payload[6] ^= 1
-	broken6 := udp(a.one6, "fd00::9", 80, marker("a wrong checksum"))
+	broken6 := udpPacket(a.one6, "fd00::9", 80, marker("a wrong checksum"))
 	broken6.payload[6] ^= 1
 	// A peer's answer in a connection of the sandbox, as an ICMP error shows it.
-	flow := udp(a.one4, internetIPv4, 80, marker("plain"))
+	flow := udpPacket(a.one4, internetIPv4, 80, marker("plain"))
 	answer := packet{from: internetIPv4, to: a.one4, protocol: unix.IPPROTO_UDP, payload: slices.Concat([]byte{0, 80, 4000 >> 8, 4000 & 0xff}, flow.payload[4:8])}
 	shown := func(name string) packet {
 		p := answer
 		p.payload = append(slices.Clone(p.payload), marker(name)...)
 		return p
 	}
-	redirect := append([]byte{10, 0, 0, 9}, about(shown("a redirect"))...)
+	redirect := append([]byte{10, 0, 0, 9}, quotedPacket(shown("a redirect"))...)
 	return []attack{
 		{"a wrong checksum", false, []packet{broken, broken6}},
-		{"an error about a connection", false, []packet{icmp(a.one4, internetIPv4, 3, about(shown("an error about a connection"), 0, 0, 0, 0))}},
+		{"an error about a connection", false, []packet{icmpPacket(a.one4, internetIPv4, 3, quotedPacket(shown("an error about a connection"), 0, 0, 0, 0))}},
 		{"an error to another address", false, []packet{
-			icmp(a.one4, "10.0.0.9", 3, about(shown("an error to another address"), 0, 0, 0, 0)),
-			icmp(a.one4, hostIPv4, 3, about(shown("an error to another address"), 0, 0, 0, 0)),
-			icmp(a.one4, a.two4, 3, about(shown("an error to another address"), 0, 0, 0, 0)),
+			icmpPacket(a.one4, "10.0.0.9", 3, quotedPacket(shown("an error to another address"), 0, 0, 0, 0)),
+			icmpPacket(a.one4, hostIPv4, 3, quotedPacket(shown("an error to another address"), 0, 0, 0, 0)),
+			icmpPacket(a.one4, a.two4, 3, quotedPacket(shown("an error to another address"), 0, 0, 0, 0)),
 		}},
-		{"a redirect", false, []packet{icmp(a.one4, internetIPv4, 5, redirect), icmp(a.one4, hostIPv4, 5, redirect)}},
+		{"a redirect", false, []packet{icmpPacket(a.one4, internetIPv4, 5, redirect), icmpPacket(a.one4, hostIPv4, 5, redirect)}},
 		{"neighbour discovery", false, []packet{
-			icmp(a.one6, internetIPv6, 133, []byte("\x00\x00\x00\x00"+marker("neighbour discovery"))),
-			icmp(a.one6, internetIPv6, 134, []byte("\x40\x00\x07\x08\x00\x00\x00\x00\x00\x00\x00\x00"+marker("neighbour discovery"))),
-			icmp(a.one6, internetIPv6, 136, append(net.ParseIP(internetIPv6), marker("neighbour discovery")...)),
-			icmp(a.one6, internetIPv6, 137, append(net.ParseIP(internetIPv6), marker("neighbour discovery")...)),
-			icmp(a.one6, internetIPv6, 143, []byte("\x00\x00\x00\x00"+marker("neighbour discovery"))),
+			icmpPacket(a.one6, internetIPv6, 133, []byte("\x00\x00\x00\x00"+marker("neighbour discovery"))),
+			icmpPacket(a.one6, internetIPv6, 134, []byte("\x40\x00\x07\x08\x00\x00\x00\x00\x00\x00\x00\x00"+marker("neighbour discovery"))),
+			icmpPacket(a.one6, internetIPv6, 136, append(net.ParseIP(internetIPv6), marker("neighbour discovery")...)),
+			icmpPacket(a.one6, internetIPv6, 137, append(net.ParseIP(internetIPv6), marker("neighbour discovery")...)),
+			icmpPacket(a.one6, internetIPv6, 143, []byte("\x00\x00\x00\x00"+marker("neighbour discovery"))),
 		}},
 	}
 }
@@ -423,21 +423,21 @@ func TestMessagesAboutConnectionsGoNowhere(t *testing.T) {
 		unreachable    byte
 		one, two, peer string
 	}{{3, a.one4, a.two4, internetIPv4}, {1, a.one6, a.two6, internetIPv6}} {
-		sent := udp(x.two, x.peer, 80, marker("of two to "+x.peer))
+		sent := udpPacket(x.two, x.peer, 80, marker("of two to "+x.peer))
 		sendFrames(t, a.two, sent.frame())
 		a.wait(t, marker("of two to "+x.peer))
 		answer := packet{from: x.peer, to: x.two, protocol: unix.IPPROTO_UDP, payload: slices.Concat(sent.payload[2:4], sent.payload[:2], sent.payload[4:8])}
 		shown := func(p packet, name string) []byte {
 			p.payload = append(slices.Clone(p.payload[:8]), marker(name)...)
-			return about(p, 0, 0, 0, 0)
+			return quotedPacket(p, 0, 0, 0, 0)
 		}
 		toPeer, toTwo := "to the peer "+x.peer, "to two about "+x.peer
 		attacks = append(attacks,
-			attack{toPeer, false, []packet{icmp(x.one, x.peer, x.unreachable, shown(answer, toPeer))}},
-			attack{toTwo, false, []packet{icmp(x.one, x.two, x.unreachable, shown(sent, toTwo))}},
+			attack{toPeer, false, []packet{icmpPacket(x.one, x.peer, x.unreachable, shown(answer, toPeer))}},
+			attack{toTwo, false, []packet{icmpPacket(x.one, x.two, x.unreachable, shown(sent, toTwo))}},
 		)
 	}
-	a.try(t, attacks)
+	a.runAttacks(t, attacks)
 }
 
 // Tricks on the link: the router's and the host's addresses, routes and neighbours stay as they
@@ -471,22 +471,22 @@ func TestTheLinkTeachesTheRouterNothing(t *testing.T) {
 	advertised := slices.Concat([]byte{64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0},
 		[]byte{3, 4, 64, 0xc0, 0, 0, 0xff, 0xff, 0, 0, 0xff, 0xff, 0, 0, 0, 0}, []byte(net.ParseIP("2600:7::")))
 	neighbour := slices.Concat([]byte{0x20, 0, 0, 0}, []byte(net.ParseIP(internetIPv6)), []byte{2, 1}, []byte(innerMAC))
-	offer := udp("0.0.0.0", "255.255.255.255", 68, marker("an offer of DHCP"))
+	offer := udpPacket("0.0.0.0", "255.255.255.255", 68, marker("an offer of DHCP"))
 	for _, from := range []string{"fe80::9", "fe80::1", a.one6} {
-		for _, p := range []packet{icmp(from, "ff02::1", 134, advertised), icmp(from, "ff02::1", 136, neighbour), icmp(from, "ff02::2", 133, make([]byte, 4))} {
+		for _, p := range []packet{icmpPacket(from, "ff02::1", 134, advertised), icmpPacket(from, "ff02::1", 136, neighbour), icmpPacket(from, "ff02::2", 133, make([]byte, 4))} {
 			frame := p.frame()
 			const hopLimit = 14 + 7
 			frame[hopLimit] = 255
 			frames = append(frames, frame)
 		}
 	}
-	whole := udp(a.one4, internetIPv4, 80, marker("another hardware address")).frame()[14:]
+	whole := udpPacket(a.one4, internetIPv4, 80, marker("another hardware address")).frame()[14:]
 	tagged := slices.Concat([]byte{0, 7, 8, 0}, whole)
 	frames = append(frames, offer.frame(),
 		ethernet(everyone, unix.ETH_P_IP, whole), ethernet([]byte{2, 0, 0, 0, 0, 9}, unix.ETH_P_IP, whole),
 		ethernet([]byte{1, 0, 0x5e, 0, 0, 1}, unix.ETH_P_IP, whole), ethernet(outerMAC, unix.ETH_P_8021Q, tagged))
 	sendFrames(t, a.one, frames...)
-	a.try(t, []attack{{"an offer of DHCP", false, nil}, {"another hardware address", false, nil}})
+	a.runAttacks(t, []attack{{"an offer of DHCP", false, nil}, {"another hardware address", false, nil}})
 	if after := view(); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
@@ -556,9 +556,9 @@ func TestAFloodDisturbsNoOtherSandbox(t *testing.T) {
 	for i := range 100 {
 		port := uint16(1000 + i)
 		for _, p := range []packet{
-			icmp(a.one4, internetIPv4, 8, make([]byte, 1000)), icmp(a.one6, internetIPv6, 128, make([]byte, 1000)), icmp(a.one4, hostIPv4, 8, make([]byte, 1000)),
-			udp(a.one4, hostIPv4, port, ""), udp(a.one4, internetIPv4, port, ""), udp(a.one6, a.two6, port, ""), udp(a.two4, internetIPv4, port, ""),
-			segment(a.one4, internetIPv4, port, syn, ""), icmp(a.one4, internetIPv4, 5, make([]byte, 64)),
+			icmpPacket(a.one4, internetIPv4, 8, make([]byte, 1000)), icmpPacket(a.one6, internetIPv6, 128, make([]byte, 1000)), icmpPacket(a.one4, hostIPv4, 8, make([]byte, 1000)),
+			udpPacket(a.one4, hostIPv4, port, ""), udpPacket(a.one4, internetIPv4, port, ""), udpPacket(a.one6, a.two6, port, ""), udpPacket(a.two4, internetIPv4, port, ""),
+			segment(a.one4, internetIPv4, port, syn, ""), icmpPacket(a.one4, internetIPv4, 5, make([]byte, 64)),
 		} {
 			flood = append(flood, p.frame())
 		}

@@ -48,7 +48,7 @@ func (r Router) Barriers() ([]Barrier, error) {
 		if refuses(c, rules[c.Name]) && !passesBoth(rules, r.hostLink()) {
 			found = append(found, Barrier{
 				Chain: fmt.Sprintf("%s %s %s", familyNames[c.Table.Family], c.Table.Name, c.Name),
-				Fix:   fix(c, rules, r.hostLink()),
+				Fix:   repairCommands(c, rules, r.hostLink()),
 			})
 		}
 	}
@@ -155,8 +155,8 @@ func passesBoth(rules map[string][]chainRule, link string) bool {
 	return in && out
 }
 
-// fix are the commands for the program that the chain belongs to.
-func fix(c *nftables.Chain, rules map[string][]chainRule, link string) [][]string {
+// repairCommands are the commands for the program that the chain belongs to.
+func repairCommands(c *nftables.Chain, rules map[string][]chainRule, link string) [][]string {
 	has := func(chain string) bool { _, is := rules[chain]; return is }
 	iptables := map[nftables.TableFamily]string{nftables.TableFamilyIPv4: "iptables", nftables.TableFamilyIPv6: "ip6tables"}[c.Table.Family]
 	switch {
@@ -185,7 +185,7 @@ func fix(c *nftables.Chain, rules map[string][]chainRule, link string) [][]strin
 // IsFlushed says whether the router is there and its table on the host is not: something has
 // flushed the host's nftables.
 func (r Router) IsFlushed() (bool, error) {
-	if _, err := os.Stat(r.pin()); err != nil {
+	if _, err := os.Stat(r.pinPath()); err != nil {
 		return false, nil //nolint:nilerr // there is no router
 	}
 	_, isThere, err := r.openHostTable()

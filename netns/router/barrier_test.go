@@ -66,7 +66,7 @@ func TestAFlushedFirewallIsRepaired(t *testing.T) {
 	w := newWorld(t)
 	isFlushed := func(want bool) {
 		t.Helper()
-		err := w.on(func() error {
+		err := w.doOnHost(func() error {
 			got, err := w.router.IsFlushed()
 			if got != want {
 				t.Errorf("flushed: %v, want %v", got, want)
@@ -83,7 +83,7 @@ func TestAFlushedFirewallIsRepaired(t *testing.T) {
 	isFlushed(false)
 	netnstest.Shell(t, w.host, "nft flush ruleset; ip rule del priority 30321")
 	isFlushed(true)
-	if err := w.on(func() error { return w.router.Repair(t.Context()) }); err != nil {
+	if err := w.doOnHost(func() error { return w.router.Repair(t.Context()) }); err != nil {
 		t.Fatal(err)
 	}
 	isFlushed(false)
@@ -92,7 +92,7 @@ func TestAFlushedFirewallIsRepaired(t *testing.T) {
 
 func (w *world) barriers(t *testing.T) (found []Barrier) {
 	t.Helper()
-	err := w.on(func() (err error) {
+	err := w.doOnHost(func() (err error) {
 		found, err = w.router.Barriers()
 		return err
 	})

@@ -66,7 +66,7 @@ func hasIPv6(device string) (bool, error) {
 
 // build makes the link between the host and a new router, and the router's table. What an
 // interrupted build left on the host goes first.
-func (o *opened) build() error {
+func (o *lockedRouter) build() error {
 	r := o.router
 	if err := r.removeFromHost(o.host); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (o *opened) build() error {
 	if err != nil {
 		return err
 	}
-	if err := loopback.has(resolverAddress.Addr()); err != nil {
+	if err := loopback.addAddress(resolverAddress.Addr()); err != nil {
 		return err
 	}
 	f, err := openFirewall(o.namespace, tableName)
@@ -131,11 +131,11 @@ func (o *opened) build() error {
 
 // takeRange routes a free range of IPv4 addresses to the router. The route itself keeps other
 // routers from the range.
-func (o *opened) takeRange(outer end) error {
+func (o *lockedRouter) takeRange(outer end) error {
 	return freeRanges(o.host, o.router.Range, o.router.seed(), func(p netip.Prefix) (bool, error) {
 		a := ranges{V4: p}
-		router := a.at(ipv4, routerPlace)
-		if err := outer.knows(router, innerMAC); err != nil {
+		router := a.addressAt(ipv4, routerPlace)
+		if err := outer.addNeighbour(router, innerMAC); err != nil {
 			return false, err
 		}
 		err := outer.reaches(p, router)
@@ -149,11 +149,11 @@ func (o *opened) takeRange(outer end) error {
 
 // joinRouter gives both ends the addresses, neighbours and routes of one family.
 func joinRouter(outer, inner end, a ranges, f family) error {
-	host, router := a.at(f, hostPlace), a.at(f, routerPlace)
-	if err := inner.has(router); err != nil {
+	host, router := a.addressAt(f, hostPlace), a.addressAt(f, routerPlace)
+	if err := inner.addAddress(router); err != nil {
 		return err
 	}
-	if err := inner.knows(host, outerMAC); err != nil {
+	if err := inner.addNeighbour(host, outerMAC); err != nil {
 		return err
 	}
 	if err := inner.reaches(everything(f), host); err != nil {
@@ -162,8 +162,8 @@ func joinRouter(outer, inner end, a ranges, f family) error {
 	if f.bits == ipv4.bits {
 		return nil // takeRange has done the host's side
 	}
-	if err := outer.knows(router, innerMAC); err != nil {
+	if err := outer.addNeighbour(router, innerMAC); err != nil {
 		return err
 	}
-	return outer.reaches(a.of(f), router)
+	return outer.reaches(a.prefix(f), router)
 }

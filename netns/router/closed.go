@@ -27,7 +27,7 @@ var routingFamilies = []int{netlink.FAMILY_V4, netlink.FAMILY_V6}
 // repairRules puts the closed rules before all rules of other programs: a rule before them could lead packets out. The
 // kernel gives a new rule without a priority a place before the present ones, so that of a VPN that comes later lies
 // before the closed rules.
-func (o *opened) repairRules(link string) error {
+func (o *lockedRouter) repairRules(link string) error {
 	for _, f := range routingFamilies {
 		if f == netlink.FAMILY_V6 && !o.state.Local.IsValid() {
 			continue

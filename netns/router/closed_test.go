@@ -20,7 +20,7 @@ func TestRulesOfOthersOpenNoFlushedHost(t *testing.T) {
 			}
 			before := hostState(t, w)
 			heard := make(chan string, 10)
-			hear(t, w.internet, "0.0.0.0:82", heard)
+			forwardPackets(t, w.internet, "0.0.0.0:82", heard)
 			one := w.attach(t, Member{Link: "s-one", Number: 1})
 			if isLate {
 				netnstest.Shell(t, w.host, rules)

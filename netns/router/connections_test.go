@@ -41,11 +41,11 @@ func TestListsOfConnectionsVanish(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				set, element := f.named(counted()), []nftables.SetElement{{Key: interfaceName("s-gone")}}
+				set, element := f.existingSet(counted()), []nftables.SetElement{{Key: interfaceName("s-gone")}}
 				if n%2 == 0 {
-					f.note(f.conn.SetAddElements(set, element))
+					f.noteError(f.conn.SetAddElements(set, element))
 				} else {
-					f.note(f.conn.SetDeleteElements(set, element))
+					f.noteError(f.conn.SetDeleteElements(set, element))
 				}
 				_ = f.flush() // of an element that the other one has removed
 			}

@@ -83,7 +83,7 @@ func forgetRanges(a ranges) error {
 		return fmt.Errorf("list tracked connections: %w", err)
 	}
 	for _, f := range a.families() {
-		filter := rangeFilter(a.of(f))
+		filter := rangeFilter(a.prefix(f))
 		if !isPart && !slices.ContainsFunc(flows, filter.MatchConntrackFlow) {
 			continue
 		}
@@ -92,7 +92,7 @@ func forgetRanges(a ranges) error {
 			family = unix.AF_INET6
 		}
 		if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, filter); err != nil {
-			return fmt.Errorf("remove tracked connections of %s: %w", a.of(f), err)
+			return fmt.Errorf("remove tracked connections of %s: %w", a.prefix(f), err)
 		}
 	}
 	return nil

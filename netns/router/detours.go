@@ -25,7 +25,7 @@ type Detour struct {
 // Detours compares the kernel's routes for packets of the host with those for packets of sandboxes and their answers.
 // Without a router there are none.
 func (r Router) Detours() (found []Detour, err error) {
-	if _, err := os.Stat(r.pin()); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(r.pinPath()); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -69,7 +69,7 @@ func (j judge) destinations() (found []netip.Addr, err error) {
 		return nil, err
 	}
 	for i, f := range families {
-		if !j.state.addresses().of(f).IsValid() {
+		if !j.state.addresses().prefix(f).IsValid() {
 			continue
 		}
 		found = append(found, internet[i]...)
@@ -108,7 +108,7 @@ func (j judge) compare(to netip.Addr) (*Detour, error) {
 		return nil, fmt.Errorf("find the host's route to %s: %w", to, err)
 	}
 	f := familyOf(to)
-	sandbox := j.state.addresses().at(f, firstSandbox)
+	sandbox := j.state.addresses().addressAt(f, firstSandbox)
 	out, err := j.device(to, &netlink.RouteGetOptions{Iif: j.name, SrcAddr: sandbox.AsSlice(), Mark: mark})
 	name := own.Attrs().Name
 	sameRule := fmt.Sprintf("look at \"ip rule\": rules for \"iif lo\" or for users hold for the host's own packets alone; add the same rule for \"iif %s\"", j.name)
@@ -144,7 +144,7 @@ func (j judge) compareAnswers(f family, from, sandbox netip.Addr, device string)
 		return &Detour{from, fmt.Sprintf("answers that come in through %s do not pass (%v)", device, err), "look at \"ip rule\" and \"ip route\""}, nil
 	case back == nil || back.Attrs().Name != j.name:
 		return &Detour{from, fmt.Sprintf("answers that come in through %s leave by %s, not by %s", device, nameOf(back), j.name),
-			fmt.Sprintf("ip rule add to %s lookup main priority 1", j.state.addresses().of(f))}, nil
+			fmt.Sprintf("ip rule add to %s lookup main priority 1", j.state.addresses().prefix(f))}, nil
 	}
 	return nil, nil
 }

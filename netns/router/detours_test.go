@@ -40,7 +40,7 @@ func TestDetoursAreFound(t *testing.T) {
 			if i < 0 {
 				t.Fatalf("%+v", found)
 			}
-			w.fix(t, found[i].Fix)
+			w.repair(t, found[i].Fix)
 			if found = w.detours(t); len(found) > 0 {
 				t.Errorf("after the fix: %+v", found)
 			}
@@ -50,18 +50,18 @@ func TestDetoursAreFound(t *testing.T) {
 
 func (w *world) detours(t *testing.T) (found []Detour) {
 	t.Helper()
-	if err := w.on(func() (err error) { found, err = w.router.Detours(); return err }); err != nil {
+	if err := w.doOnHost(func() (err error) { found, err = w.router.Detours(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	return found
 }
 
-// fix takes the way out of the text.
-func (w *world) fix(t *testing.T, text string) {
+// repair takes the way out of the text.
+func (w *world) repair(t *testing.T, text string) {
 	t.Helper()
 	switch {
 	case text == "doctor --repair":
-		if err := w.on(func() error { return w.router.Repair(t.Context()) }); err != nil {
+		if err := w.doOnHost(func() error { return w.router.Repair(t.Context()) }); err != nil {
 			t.Fatal(err)
 		}
 	case strings.HasPrefix(text, "ip rule add"):

@@ -45,16 +45,16 @@ func familyOf(a netip.Addr) family {
 
 type expressions []expr.Any
 
-// is compares the scratch register.
-func is(op expr.CmpOp, data []byte) expr.Any {
+// compareScratch compares the scratch register.
+func compareScratch(op expr.CmpOp, data []byte) expr.Any {
 	return &expr.Cmp{Op: op, Register: scratchRegister, Data: data}
 }
 
-// of matches packets of the family.
-func (f family) of() expressions {
+// match matches packets of the family.
+func (f family) match() expressions {
 	return expressions{
 		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: scratchRegister},
-		is(expr.CmpOpEq, []byte{f.protocol}),
+		compareScratch(expr.CmpOpEq, []byte{f.protocol}),
 	}
 }
 
@@ -63,17 +63,17 @@ func (f family) load(offset, register uint32) expr.Any {
 	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: f.address.Bytes}
 }
 
-// from matches packets that come in through the interface; to, packets that go out.
-func from(name string) expressions { return named(expr.MetaKeyIIFNAME, name) }
-func to(name string) expressions   { return named(expr.MetaKeyOIFNAME, name) }
+// matchInput matches packets that come in through the interface; matchOutput, packets that go out.
+func matchInput(name string) expressions  { return matchDevice(expr.MetaKeyIIFNAME, name) }
+func matchOutput(name string) expressions { return matchDevice(expr.MetaKeyOIFNAME, name) }
 
-func named(key expr.MetaKey, name string) expressions {
-	return expressions{&expr.Meta{Key: key, Register: scratchRegister}, is(expr.CmpOpEq, interfaceName(name))}
+func matchDevice(key expr.MetaKey, name string) expressions {
+	return expressions{&expr.Meta{Key: key, Register: scratchRegister}, compareScratch(expr.CmpOpEq, interfaceName(name))}
 }
 
-// notTo matches packets that go out through other interfaces.
-func notTo(name string) expressions {
-	return expressions{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: scratchRegister}, is(expr.CmpOpNeq, interfaceName(name))}
+// matchOtherOutput matches packets that go out through other interfaces.
+func matchOtherOutput(name string) expressions {
+	return expressions{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: scratchRegister}, compareScratch(expr.CmpOpNeq, interfaceName(name))}
 }
 
 // The directions of a connection (enum ip_conntrack_dir).
@@ -84,7 +84,7 @@ const (
 
 // inDirection matches packets in one direction of their connection.
 func inDirection(direction byte) expressions {
-	return expressions{&expr.Ct{Key: expr.CtKeyDIRECTION, Register: scratchRegister}, is(expr.CmpOpEq, []byte{direction})}
+	return expressions{&expr.Ct{Key: expr.CtKeyDIRECTION, Register: scratchRegister}, compareScratch(expr.CmpOpEq, []byte{direction})}
 }
 
 func interfaceName(name string) []byte {
@@ -93,25 +93,25 @@ func interfaceName(name string) []byte {
 	return b
 }
 
-// in matches packets with the key that the registers from nameRegister on hold.
-func in(s *nftables.Set, invert bool) expr.Any {
+// lookupSet matches packets with the key that the registers from nameRegister on hold.
+func lookupSet(s *nftables.Set, invert bool) expr.Any {
 	return &expr.Lookup{SourceRegister: nameRegister, SetName: s.Name, SetID: s.ID, Invert: invert}
 }
 
-// anyOf matches if the scratch register has any of the bits.
-func anyOf(bits uint32) expressions {
+// matchAnyBit matches if the scratch register has any of the bits.
+func matchAnyBit(bits uint32) expressions {
 	return expressions{
 		&expr.Bitwise{
 			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: 4,
 			Mask: binaryutil.NativeEndian.PutUint32(bits), Xor: make([]byte, 4),
 		},
-		is(expr.CmpOpNeq, make([]byte, 4)),
+		compareScratch(expr.CmpOpNeq, make([]byte, 4)),
 	}
 }
 
 // connection matches packets by the state of their connection.
 func connection(states uint32) expressions {
-	return append(expressions{&expr.Ct{Key: expr.CtKeySTATE, Register: scratchRegister}}, anyOf(states)...)
+	return append(expressions{&expr.Ct{Key: expr.CtKeySTATE, Register: scratchRegister}}, matchAnyBit(states)...)
 }
 
 const (
@@ -128,16 +128,16 @@ const (
 func redirected() expressions {
 	const destination = 1 << 5 // IPS_DST_NAT
 	status := append(connection(expr.CtStateBitNEW), &expr.Ct{Key: expr.CtKeySTATUS, Register: scratchRegister})
-	return append(status, anyOf(destination)...)
+	return append(status, matchAnyBit(destination)...)
 }
 
 func verdict(kind expr.VerdictKind) expressions { return expressions{&expr.Verdict{Kind: kind}} }
 
-// tcp matches TCP.
-func tcp() expressions {
+// matchTCP matches TCP.
+func matchTCP() expressions {
 	return expressions{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: scratchRegister},
-		is(expr.CmpOpEq, []byte{unix.IPPROTO_TCP}),
+		compareScratch(expr.CmpOpEq, []byte{unix.IPPROTO_TCP}),
 	}
 }
 

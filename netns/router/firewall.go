@@ -56,7 +56,7 @@ func (f *firewall) flush() error {
 	return nil
 }
 
-func (f *firewall) note(err error) {
+func (f *firewall) noteError(err error) {
 	if f.err == nil {
 		f.err = err
 	}
@@ -68,19 +68,19 @@ const maxElements = 400
 
 func (f *firewall) add(s *nftables.Set, elements []nftables.SetElement) {
 	for some := range slices.Chunk(elements, maxElements) {
-		f.note(f.conn.SetAddElements(s, some))
+		f.noteError(f.conn.SetAddElements(s, some))
 	}
 }
 
 func (f *firewall) remove(s *nftables.Set, elements []nftables.SetElement) {
 	for some := range slices.Chunk(elements, maxElements) {
-		f.note(f.conn.SetDeleteElements(s, some))
+		f.noteError(f.conn.SetDeleteElements(s, some))
 	}
 }
 
 func (f *firewall) set(s nftables.Set, elements ...nftables.SetElement) *nftables.Set {
 	s.Table = f.table
-	f.note(f.conn.AddSet(&s, elements))
+	f.noteError(f.conn.AddSet(&s, elements))
 	return &s
 }
 
@@ -99,7 +99,7 @@ func (f *firewall) rule(c *nftables.Chain, parts ...expressions) {
 
 // reject answers TCP with a reset and all else with an ICMP message.
 func (f *firewall) reject(c *nftables.Chain, when ...expressions) {
-	f.rule(c, append(when[:len(when):len(when)], tcp(), reset())...)
+	f.rule(c, append(when[:len(when):len(when)], matchTCP(), reset())...)
 	f.rule(c, append(when[:len(when):len(when)], prohibited())...)
 }
 
@@ -160,10 +160,10 @@ func lastAddr(p netip.Prefix) netip.Addr {
 
 // isNoMember matches packets that no sandbox can have, by interface and source or destination.
 func isNoMember(f family, s *nftables.Set, key expr.MetaKey, offset uint32) expressions {
-	return append(f.of(),
+	return append(f.match(),
 		&expr.Meta{Key: key, Register: nameRegister},
 		f.load(offset, addressRegister),
-		in(s, true))
+		lookupSet(s, true))
 }
 
 // isGranted matches packets of a sandbox whose destination is in the set.
@@ -178,12 +178,12 @@ func isAnswer(f family, s *nftables.Set) expressions {
 
 func isInGrants(f family, s *nftables.Set, key expr.MetaKey, offset, port uint32) expressions {
 	protocol := addressRegister + f.address.Bytes/4
-	return append(f.of(),
+	return append(f.match(),
 		&expr.Meta{Key: key, Register: nameRegister},
 		f.load(offset, addressRegister),
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: protocol},
 		loadTransport(protocol+1, port),
-		in(s, false))
+		lookupSet(s, false))
 }
 
 // hasPorts matches packets that isGranted can judge: a shorter packet matches no set, also not the
@@ -205,7 +205,7 @@ func loadTransport(register, offset uint32) expr.Any {
 
 // goesTo matches packets to an address in the set.
 func goesTo(f family, s *nftables.Set) expressions {
-	return append(f.of(), f.load(f.dest, nameRegister), in(s, false))
+	return append(f.match(), f.load(f.dest, nameRegister), lookupSet(s, false))
 }
 
 // goesWithin matches packets whose destination is in the prefix.
@@ -216,12 +216,12 @@ func comesFrom(f family, p netip.Prefix) expressions { return addressWithin(f, f
 
 // addressWithin matches packets whose address at the offset is in the prefix.
 func addressWithin(f family, offset uint32, p netip.Prefix) expressions {
-	return append(f.of(), f.load(offset, scratchRegister),
+	return append(f.match(), f.load(offset, scratchRegister),
 		&expr.Bitwise{
 			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: f.address.Bytes,
 			Mask: net.CIDRMask(p.Bits(), f.bits), Xor: make([]byte, f.address.Bytes),
 		},
-		is(expr.CmpOpEq, p.Addr().AsSlice()))
+		compareScratch(expr.CmpOpEq, p.Addr().AsSlice()))
 }
 
 // writeRouter writes the table of a new router. Its rules never change: sandboxes are elements of sets.
@@ -237,17 +237,17 @@ func (f *firewall) writeRouter(a ranges) {
 		Name: "input", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput,
 		Priority: nftables.ChainPriorityFilter, Policy: &accept,
 	})
-	f.rule(forward, from(uplink), expressions{&expr.Verdict{Kind: expr.VerdictJump, Chain: outside.Name}})
+	f.rule(forward, matchInput(uplink), expressions{&expr.Verdict{Kind: expr.VerdictJump, Chain: outside.Name}})
 	f.rule(forward, connection(unknown|related), verdict(expr.VerdictDrop))
 	m := f.writeMeter()
 	bound := f.writeBound(m.refuse)
 	for _, fam := range families {
-		f.writeFamily(forward, outside, input, bound, m, fam, a.of(fam))
+		f.writeFamily(forward, outside, input, bound, m, fam, a.prefix(fam))
 	}
-	f.rule(outside, connection(known), m.over(expr.MetaKeyOIFNAME, m.cut))
+	f.rule(outside, connection(known), m.chargeOrJump(expr.MetaKeyOIFNAME, m.cut))
 	f.rule(outside, connection(known), verdict(expr.VerdictAccept))
 	f.rule(outside, verdict(expr.VerdictDrop))
-	f.rule(forward, to(uplink), hasPorts(), verdict(expr.VerdictAccept))
+	f.rule(forward, matchOutput(uplink), hasPorts(), verdict(expr.VerdictAccept))
 	f.rule(input, connection(known), verdict(expr.VerdictAccept))
 	f.reject(input)
 }
@@ -262,39 +262,39 @@ func (f *firewall) writeFamily(forward, outside, input, bound *nftables.Chain, c
 
 	drop, accept := verdict(expr.VerdictDrop), verdict(expr.VerdictAccept)
 	f.rule(outside, isNoMember(fam, m, expr.MetaKeyOIFNAME, fam.dest), drop)
-	f.rule(input, from(uplink), fam.of(), accept)
+	f.rule(input, matchInput(uplink), fam.match(), accept)
 	f.rule(input, isNoMember(fam, m, expr.MetaKeyIIFNAME, fam.source), drop)
-	f.rule(input, fam.of(), connection(related), drop)
-	f.rule(input, fam.of(), charges.over(expr.MetaKeyIIFNAME, charges.refuse))
-	f.rule(input, fam.of(), limited(bound))
+	f.rule(input, fam.match(), connection(related), drop)
+	f.rule(input, fam.match(), charges.chargeOrJump(expr.MetaKeyIIFNAME, charges.refuse))
+	f.rule(input, fam.match(), limited(bound))
 	if fam.bits == ipv4.bits {
 		f.writeQueries(input, f.writeQueryBound(charges.refuse))
 	}
 
 	f.rule(forward, isNoMember(fam, m, expr.MetaKeyIIFNAME, fam.source), drop)
-	f.rule(forward, fam.of(), charges.over(expr.MetaKeyIIFNAME, charges.refuse))
-	f.rule(forward, fam.of(), limited(bound))
+	f.rule(forward, fam.match(), charges.chargeOrJump(expr.MetaKeyIIFNAME, charges.refuse))
+	f.rule(forward, fam.match(), limited(bound))
 	f.writePeers(forward, charges, fam, m, denied)
-	f.rule(forward, fam.of(), connection(known), accept)
+	f.rule(forward, fam.match(), connection(known), accept)
 	if own.IsValid() { // addresses without a sandbox
 		f.reject(forward, goesWithin(fam, own))
 	}
 	f.reject(forward, isGranted(fam, denied))
-	f.rule(forward, isGranted(fam, opened), to(uplink), accept)
+	f.rule(forward, isGranted(fam, opened), matchOutput(uplink), accept)
 	f.reject(forward, goesTo(fam, host))
-	f.rule(forward, isGranted(fam, allowed), to(uplink), accept)
+	f.rule(forward, isGranted(fam, allowed), matchOutput(uplink), accept)
 	f.reject(forward, goesTo(fam, special))
 }
 
 // toResolver matches queries over the protocol.
 func toResolver(protocol byte) expressions {
-	return append(ipv4.of(),
+	return append(ipv4.match(),
 		ipv4.load(ipv4.dest, scratchRegister),
-		is(expr.CmpOpEq, resolverAddress.Addr().AsSlice()),
+		compareScratch(expr.CmpOpEq, resolverAddress.Addr().AsSlice()),
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: scratchRegister},
-		is(expr.CmpOpEq, []byte{protocol}),
+		compareScratch(expr.CmpOpEq, []byte{protocol}),
 		loadPort(scratchRegister),
-		is(expr.CmpOpEq, binary.BigEndian.AppendUint16(nil, resolverAddress.Port())))
+		compareScratch(expr.CmpOpEq, binary.BigEndian.AppendUint16(nil, resolverAddress.Port())))
 }
 
 func specialSet(f family) nftables.Set {

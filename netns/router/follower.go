@@ -39,7 +39,7 @@ const retryTime = time.Second
 func (r Router) followerFile() string { return filepath.Join(r.Dir, "follower") }
 
 // repairFollower starts a follower unless one runs.
-func (o *opened) repairFollower() error {
+func (o *lockedRouter) repairFollower() error {
 	id, err := readProcess(o.router.followerFile())
 	if err == nil && id.Lives() {
 		return nil
@@ -102,7 +102,7 @@ func runFollower(args []string) error {
 	}
 	f := &follower{router: Router{Dir: args[0]}, turn: worker.File(1), dir: worker.File(2), inRouter: inRouter, host: host}
 	for {
-		err := f.look() // first at the changes before the follower listened
+		err := f.refresh() // first at the changes before the follower listened
 		if isNoDevice(err) {
 			return nil // the router is gone
 		}
@@ -188,16 +188,16 @@ func listen(s *nl.NetlinkSocket, changes chan<- struct{}, matters func(kind uint
 	}
 }
 
-// look brings the router up to date with the host. If something has removed the router's device or its table, no
-// sandbox has a network, and nothing guards the host's devices: look switches their settings off. The next command of
+// refresh brings the router up to date with the host. If something has removed the router's device or its table, no
+// sandbox has a network, and nothing guards the host's devices: refresh switches their settings off. The next command of
 // the router repairs the table and switches the settings on again.
-func (f *follower) look() error {
+func (f *follower) refresh() error {
 	unlock, err := f.lock()
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	o := &opened{router: f.router, host: f.host}
+	o := &lockedRouter{router: f.router, host: f.host}
 	name := f.router.hostLink()
 	if err := o.state.read(f.host, name); isNoDevice(err) {
 		if _, e := restore(f.host, name, f.last); e != nil {

@@ -62,7 +62,7 @@ func TestARunningSandboxFollowsTheHost(t *testing.T) {
 
 func (w *world) routerNamespace(t *testing.T) *os.File {
 	t.Helper()
-	f, err := os.Open(w.router.pin())
+	f, err := os.Open(w.router.pinPath())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,14 +172,14 @@ func TestChangedDevicesGetTheirSettingsBack(t *testing.T) {
 // unguarded are the devices of the host that forward IPv4 for all.
 func unguarded(t *testing.T, w *world) (names []string) {
 	t.Helper()
-	err := w.on(func() error {
+	err := w.doOnHost(func() error {
 		f, err := openLasting(nil, w.router.hostTable())
 		if err != nil {
 			return err
 		}
 		defer f.close()
 		set := guarded(ipv4)
-		elements, err := f.conn.GetSetElements(f.named(set))
+		elements, err := f.conn.GetSetElements(f.existingSet(set))
 		if err != nil {
 			return err
 		}
@@ -207,7 +207,7 @@ func unguarded(t *testing.T, w *world) (names []string) {
 func TestAPortOfABridgeStaysNoted(t *testing.T) {
 	w := newWorld(t)
 	heard := make(chan string, 10)
-	hear(t, w.internet, "0.0.0.0:82", heard)
+	forwardPackets(t, w.internet, "0.0.0.0:82", heard)
 	near := w.addCard(t, "near", "9.7.7.")
 	netnstest.Shell(t, w.host, "ip link add bridge type bridge; ip link set bridge up")
 	before := forwardingState(t, w)
@@ -233,7 +233,7 @@ func TestARenamedUplinkStaysNoted(t *testing.T) {
 	w := newWorld(t)
 	heard := make(chan string, 10)
 	near := w.addCard(t, "near", "9.7.7.")
-	hear(t, near, "0.0.0.0:82", heard)
+	forwardPackets(t, near, "0.0.0.0:82", heard)
 	netnstest.Shell(t, w.internet, "ip route add 9.7.7.0/24 via "+hostIPv4)
 	before := forwardingState(t, w)
 	w.attach(t, Member{Link: "s-one", Number: 1})

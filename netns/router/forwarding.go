@@ -107,8 +107,8 @@ func forwardsAll(family string) (bool, error) {
 	return !isOff, err
 }
 
-// A forwarding has the devices of the host, and the settings that the router switches on.
-type forwarding struct {
+// A forwardingPlan has the devices of the host, and the settings that the router switches on.
+type forwardingPlan struct {
 	devices []device
 	needed  []setting
 }
@@ -116,7 +116,7 @@ type forwarding struct {
 // noteForwarding finds the settings that let packets pass between the router's device and the networks of the host. The
 // state names those that were off before, also those that another router has switched on. Settings for which the state
 // has no room stay off.
-func (o *opened) noteForwarding(link netlink.Link) (w forwarding, err error) {
+func (o *lockedRouter) noteForwarding(link netlink.Link) (w forwardingPlan, err error) {
 	if w.devices, err = networkDevices(o.host); err != nil {
 		return w, err
 	}
@@ -149,7 +149,7 @@ func (o *opened) noteForwarding(link netlink.Link) (w forwarding, err error) {
 }
 
 // enableForwarding guards the devices before the host forwards anything.
-func (o *opened) enableForwarding(link netlink.Link, w forwarding) error {
+func (o *lockedRouter) enableForwarding(link netlink.Link, w forwardingPlan) error {
 	for _, f := range o.state.addresses().families() {
 		if err := (setting{f.name, link.Attrs().Name}).enable(); err != nil {
 			return err
@@ -168,7 +168,7 @@ func (o *opened) enableForwarding(link netlink.Link, w forwarding) error {
 
 // noteDevice notes the setting of a device, if it is off or if another router has switched it on. It says
 // whether the router may switch the setting on.
-func (o *opened) noteDevice(d device, f family, routers []state) (bool, error) {
+func (o *lockedRouter) noteDevice(d device, f family, routers []state) (bool, error) {
 	s := setting{f.name, d.name}
 	if o.state.has(d, f) {
 		o.noteInRoom(d, f, o.state.isException(d, f)) // by its present name, and by its index
@@ -204,9 +204,9 @@ func sharedWith(routers []state, d device, f family) (isException, isShared bool
 }
 
 // noteInRoom notes a setting if the alias has room for that.
-func (o *opened) noteInRoom(d device, f family, isException bool) bool {
+func (o *lockedRouter) noteInRoom(d device, f family, isException bool) bool {
 	noted := o.state.clone()
-	noted.note(d, f, isException)
+	noted.noteSetting(d, f, isException)
 	if !noted.fitsAlias() {
 		return false
 	}
@@ -249,21 +249,21 @@ func switchOff(host *netlink.Handle, s state, routers []state) error {
 	return err
 }
 
-// A switched is a device with settings that routers have switched on: its index, and bits.
-type switched int
+// A switchedDevice is a device with settings that routers have switched on: its index, and bits.
+type switchedDevice int
 
 const (
-	switchedIPv4, switchedIPv6 switched = 1, 2
+	switchedIPv4, switchedIPv6 switchedDevice = 1, 2
 	// The setting was off although "all" was on: an administrator wants the exception back.
-	exceptIPv4, exceptIPv6 switched = 4, 8
-	switchedReverse        switched = 16
-	exceptReverse          switched = 32
-	switchedBits                    = 6
+	exceptIPv4, exceptIPv6 switchedDevice = 4, 8
+	switchedReverse        switchedDevice = 16
+	exceptReverse          switchedDevice = 32
+	switchedBits                          = 6
 )
 
-func (s switched) index() int { return int(s >> switchedBits) }
+func (s switchedDevice) index() int { return int(s >> switchedBits) }
 
-func bitsOf(f family) (on, except switched) {
+func bitsOf(f family) (on, except switchedDevice) {
 	switch f.name {
 	case ipv4.name:
 		return switchedIPv4, exceptIPv4
@@ -276,9 +276,9 @@ func bitsOf(f family) (on, except switched) {
 // exceptOf and a family are in state.Enabled if a device of Enabled was off although "all" was on.
 const exceptOf = "except/"
 
-// note notes a setting that the router switches on. Switched has it by the device's index, since names change. The
+// noteSetting notes a setting that the router switches on. Switched has it by the device's index, since names change. The
 // settings of uplinks are also in Enabled as FAMILY/DEVICE, for versions of this program that know nothing of Switched.
-func (s *state) note(d device, f family, isException bool) {
+func (s *state) noteSetting(d device, f family, isException bool) {
 	if d.isUplink && f.name != reverse.name {
 		s.enable(setting{f.name, d.name}.key())
 		if isException {
@@ -293,7 +293,7 @@ func (s *state) note(d device, f family, isException bool) {
 		s.Switched[i] |= on
 		return
 	}
-	s.Switched = append(s.Switched, switched(d.index)<<switchedBits|on)
+	s.Switched = append(s.Switched, switchedDevice(d.index)<<switchedBits|on)
 }
 
 func (s *state) enable(key string) {
@@ -303,7 +303,7 @@ func (s *state) enable(key string) {
 }
 
 func (s *state) placeOf(d device) int {
-	return slices.IndexFunc(s.Switched, func(w switched) bool { return w.index() == d.index })
+	return slices.IndexFunc(s.Switched, func(w switchedDevice) bool { return w.index() == d.index })
 }
 
 // has says whether the routers have switched the setting on.
@@ -312,7 +312,7 @@ func (s *state) has(d device, f family) bool {
 	return slices.Contains(s.Enabled, setting{f.name, d.name}.key()) || s.hasBit(d, on)
 }
 
-func (s *state) hasBit(d device, bit switched) bool {
+func (s *state) hasBit(d device, bit switchedDevice) bool {
 	i := s.placeOf(d)
 	return i >= 0 && s.Switched[i]&bit != 0
 }
@@ -328,7 +328,7 @@ func (s *state) isException(d device, f family) bool {
 
 // forgetGone makes room: devices that are gone have no settings.
 func (s *state) forgetGone(devices []device) {
-	s.Switched = slices.DeleteFunc(s.Switched, func(w switched) bool {
+	s.Switched = slices.DeleteFunc(s.Switched, func(w switchedDevice) bool {
 		return !slices.ContainsFunc(devices, func(d device) bool { return d.index == w.index() })
 	})
 	s.Enabled = slices.DeleteFunc(s.Enabled, func(key string) bool {

@@ -21,8 +21,8 @@ func guarded(f family) nftables.Set {
 func (f *firewall) writeGuard(forward *nftables.Chain) {
 	for _, fam := range families {
 		set := f.set(guarded(fam))
-		f.rule(forward, fam.of(), expressions{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nameRegister}, in(set, false)},
-			expressions{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: scratchRegister}, is(expr.CmpOpNeq, []byte(linkPrefix))},
+		f.rule(forward, fam.match(), expressions{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nameRegister}, lookupSet(set, false)},
+			expressions{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: scratchRegister}, compareScratch(expr.CmpOpNeq, []byte(linkPrefix))},
 			verdict(expr.VerdictDrop))
 	}
 }
@@ -38,7 +38,7 @@ func (f *firewall) hasGuard() (bool, error) {
 
 // guard guards the devices of the state. A program that has switched all devices on since then wants the host to be a
 // router: only devices that were off in spite of that stay guarded.
-func (o *opened) guard(devices []device) error {
+func (o *lockedRouter) guard(devices []device) error {
 	f, err := openLasting(nil, o.router.hostTable())
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func (o *opened) guard(devices []device) error {
 	return f.flush()
 }
 
-func (o *opened) guardedNames(fam family, devices []device) (names []string, err error) {
+func (o *lockedRouter) guardedNames(fam family, devices []device) (names []string, err error) {
 	always, err := forwardsAll(fam.name)
 	if err != nil || always {
 		return nil, err
@@ -75,7 +75,7 @@ func (o *opened) guardedNames(fam family, devices []device) (names []string, err
 
 // replaceNames changes the elements of a set of names, if they are others.
 func (f *firewall) replaceNames(s nftables.Set, wanted []string) error {
-	set := f.named(s)
+	set := f.existingSet(s)
 	elements, err := f.conn.GetSetElements(set)
 	if err != nil {
 		return fmt.Errorf("nftables: list the set %s: %w", s.Name, err)

@@ -19,8 +19,8 @@ import (
 
 const openedName = "opened"
 
-// opens are the rules that name an address of the host.
-func (m Member) opens(own []netip.Addr) (rules []spec.AddressRule) {
+// hostRules are the rules that name an address of the host.
+func (m Member) hostRules(own []netip.Addr) (rules []spec.AddressRule) {
 	for _, r := range m.Named {
 		if r.Prefix.IsSingleIP() && slices.Contains(own, r.Prefix.Addr()) {
 			rules = append(rules, r)
@@ -42,12 +42,12 @@ func guests(f family) nftables.Set {
 func isGuest(f family, s *nftables.Set) expressions {
 	words := f.address.Bytes / 4
 	destination, protocol := nameRegister+words, nameRegister+2*words
-	return append(f.of(),
+	return append(f.match(),
 		f.load(f.source, nameRegister),
 		f.load(f.dest, destination),
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: protocol},
 		loadPort(protocol+1),
-		in(s, false))
+		lookupSet(s, false))
 }
 
 // guestElement is the element of the host's table for one of the router's table. Both keys end alike.
@@ -58,7 +58,7 @@ func guestElement(sandbox netip.Addr, opened nftables.SetElement) nftables.SetEl
 
 // openHost makes the elements of the host's table from those of the router's. It keeps no others: also
 // none of sandboxes that are gone.
-func (o *opened) openHost() error {
+func (o *lockedRouter) openHost() error {
 	inner, err := openFirewall(o.namespace, tableName)
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (o *opened) openHost() error {
 		if err != nil {
 			return err
 		}
-		set := outer.named(guests(fam))
+		set := outer.existingSet(guests(fam))
 		outer.conn.FlushSet(set)
 		outer.add(set, wanted)
 	}
@@ -81,11 +81,11 @@ func (o *opened) openHost() error {
 
 // guestElements are the elements of the host's table for all sandboxes.
 func (f *firewall) guestElements(fam family) (wanted []nftables.SetElement, err error) {
-	rules, err := f.conn.GetSetElements(f.named(grants(openedName, fam)))
+	rules, err := f.conn.GetSetElements(f.existingSet(grants(openedName, fam)))
 	if err != nil || len(rules) == 0 {
 		return nil, err
 	}
-	sandboxes, err := f.conn.GetSetElements(f.named(members(fam)))
+	sandboxes, err := f.conn.GetSetElements(f.existingSet(members(fam)))
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (r Router) leaveHost(addresses []netip.Addr) error {
 		return err
 	}
 	for _, fam := range families {
-		set := f.named(guests(fam))
+		set := f.existingSet(guests(fam))
 		elements, err := f.conn.GetSetElements(set)
 		if err != nil {
 			return fmt.Errorf("nftables: list the set %s: %w", set.Name, err)

@@ -28,22 +28,22 @@ func (f *firewall) writeHost(link string, a ranges) {
 		Priority: nftables.ChainPriorityNATSource,
 	})
 	accept, drop := verdict(expr.VerdictAccept), verdict(expr.VerdictDrop)
-	f.rule(marking, from(link), setMark())
+	f.rule(marking, matchInput(link), setMark())
 	if a.V4.IsValid() {
 		f.rule(marking, answersTo(ipv4, a.V4), setMark()) // for the filter of reverse paths: see reversePaths
 	}
 	f.writeGuard(forward)
-	f.rule(forward, to(link), connection(known), accept)
-	f.rule(forward, to(link), drop)
-	f.rule(forward, from(link), connection(unknown), drop)
-	f.reject(forward, from(link), redirected())
-	f.rule(input, from(link), connection(known), accept)
+	f.rule(forward, matchOutput(link), connection(known), accept)
+	f.rule(forward, matchOutput(link), drop)
+	f.rule(forward, matchInput(link), connection(unknown), drop)
+	f.reject(forward, matchInput(link), redirected())
+	f.rule(input, matchInput(link), connection(known), accept)
 	for _, fam := range families {
-		f.rule(input, from(link), isGuest(fam, f.set(guests(fam))), accept)
+		f.rule(input, matchInput(link), isGuest(fam, f.set(guests(fam))), accept)
 	}
-	f.reject(input, from(link))
+	f.reject(input, matchInput(link))
 	for _, fam := range a.families() {
-		f.rule(hide, marked(), comesFrom(fam, a.of(fam)), expressions{&expr.Masq{}})
+		f.rule(hide, marked(), comesFrom(fam, a.prefix(fam)), expressions{&expr.Masq{}})
 	}
 }
 
@@ -59,15 +59,15 @@ func setMark() expressions {
 
 // answersTo matches answers of connections that sandboxes have begun.
 func answersTo(f family, own netip.Prefix) expressions {
-	return append(append(f.of(), inDirection(reply)...),
+	return append(append(f.match(), inDirection(reply)...),
 		&expr.Ct{Key: expr.CtKeySRC, Register: scratchRegister, Direction: original},
 		&expr.Bitwise{
 			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: f.address.Bytes,
 			Mask: net.CIDRMask(own.Bits(), f.bits), Xor: make([]byte, f.address.Bytes),
 		},
-		is(expr.CmpOpEq, own.Addr().AsSlice()))
+		compareScratch(expr.CmpOpEq, own.Addr().AsSlice()))
 }
 
 func marked() expressions {
-	return append(expressions{&expr.Meta{Key: expr.MetaKeyMARK, Register: scratchRegister}}, anyOf(mark)...)
+	return append(expressions{&expr.Meta{Key: expr.MetaKeyMARK, Register: scratchRegister}}, matchAnyBit(mark)...)
 }

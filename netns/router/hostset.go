@@ -10,7 +10,7 @@ import (
 
 // writeHostSet makes the addresses the host's own in the router's table.
 func (f *firewall) writeHostSet(fam family, own []netip.Addr) {
-	set := f.named(hostSet(fam))
+	set := f.existingSet(hostSet(fam))
 	f.conn.FlushSet(set)
 	var elements []nftables.SetElement
 	for _, address := range own {
@@ -22,7 +22,7 @@ func (f *firewall) writeHostSet(fam family, own []netip.Addr) {
 }
 
 // refreshHostSets writes the host's addresses if they have changed. The calling thread is in the router's namespace.
-func (o *opened) refreshHostSets() error {
+func (o *lockedRouter) refreshHostSets() error {
 	own, err := o.hostAddresses()
 	if err != nil {
 		return err
@@ -33,7 +33,7 @@ func (o *opened) refreshHostSets() error {
 	}
 	defer f.close()
 	for _, fam := range families {
-		elements, err := f.conn.GetSetElements(f.named(hostSet(fam)))
+		elements, err := f.conn.GetSetElements(f.existingSet(hostSet(fam)))
 		if err != nil {
 			return fmt.Errorf("nftables: list the set %s: %w", hostSet(fam).Name, err)
 		}

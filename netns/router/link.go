@@ -75,8 +75,8 @@ func openEnd(h *netlink.Handle, name string) (end, error) {
 	return end{h, name, link.Attrs().Index}, nil
 }
 
-// has gives the device an address.
-func (e end) has(a netip.Addr) error {
+// addAddress gives the device an address.
+func (e end) addAddress(a netip.Addr) error {
 	link := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: e.index, Name: e.name}}
 	err := e.handle.AddrReplace(link, &netlink.Addr{IPNet: single(a), Flags: unix.IFA_F_NODAD})
 	if err != nil {
@@ -85,8 +85,8 @@ func (e end) has(a netip.Addr) error {
 	return nil
 }
 
-// knows gives the device the hardware address of a neighbour.
-func (e end) knows(a netip.Addr, mac net.HardwareAddr) error {
+// addNeighbour gives the device the hardware address of a neighbour.
+func (e end) addNeighbour(a netip.Addr, mac net.HardwareAddr) error {
 	err := e.handle.NeighSet(&netlink.Neigh{
 		LinkIndex: e.index, State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: mac,
 	})

@@ -42,7 +42,7 @@ func TestAContextEndsTheWaitForTheRouter(t *testing.T) {
 		"traffic": func(ctx context.Context) error { _, err := w.router.Traffic(ctx, m.Link); return err },
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		if err := w.on(func() error { return call(ctx) }); !errors.Is(err, context.DeadlineExceeded) {
+		if err := w.doOnHost(func() error { return call(ctx) }); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v", name, err)
 		}
 		cancel()
@@ -73,7 +73,7 @@ func TestReadersDoNotStarveAChange(t *testing.T) {
 	}
 	for range 5 {
 		ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
-		err := w.on(func() error {
+		err := w.doOnHost(func() error {
 			if _, err := w.router.Detach(ctx, sandbox, m.Link); err != nil {
 				return err
 			}

@@ -70,8 +70,8 @@ func pseudo(from, to string, protocol byte, length int) []byte {
 		binary.BigEndian.AppendUint16([]byte{0, protocol}, uint16(length)))
 }
 
-// udp is a packet from port 4000.
-func udp(from, to string, port uint16, data string) packet {
+// udpPacket is a packet from port 4000.
+func udpPacket(from, to string, port uint16, data string) packet {
 	b := binary.BigEndian.AppendUint16(nil, 4000)
 	b = binary.BigEndian.AppendUint16(b, port)
 	b = binary.BigEndian.AppendUint16(b, uint16(8+len(data)))
@@ -92,8 +92,8 @@ func segment(from, to string, port uint16, flags byte, data string) packet {
 	return packet{from: from, to: to, protocol: unix.IPPROTO_TCP, payload: b}
 }
 
-// icmp is an ICMP message of the family of the addresses.
-func icmp(from, to string, kind byte, rest []byte) packet {
+// icmpPacket is an ICMP message of the family of the addresses.
+func icmpPacket(from, to string, kind byte, rest []byte) packet {
 	b := append([]byte{kind, 0, 0, 0}, rest...)
 	if netip.MustParseAddr(from).Is4() {
 		binary.BigEndian.PutUint16(b[2:], checksum(b))
@@ -103,8 +103,8 @@ func icmp(from, to string, kind byte, rest []byte) packet {
 	return packet{from: from, to: to, protocol: unix.IPPROTO_ICMPV6, payload: b}
 }
 
-// about is the part of an ICMP error that shows the packet.
-func about(p packet, rest ...byte) []byte {
+// quotedPacket is the part of an ICMP error that shows the packet.
+func quotedPacket(p packet, rest ...byte) []byte {
 	return slices.Concat(rest, p.frame()[len(ethernet(outerMAC, 0)):])
 }
 

@@ -27,7 +27,7 @@ const (
 	nearName  = "near"
 )
 
-func near(f family) nftables.Set {
+func nearbySet(f family) nftables.Set {
 	s := members(f)
 	s.Name = nearName + f.suffix
 	return s
@@ -37,20 +37,20 @@ func near(f family) nftables.Set {
 // charged before, and the quota of the receiver only for packets that a rule allows.
 func (f *firewall) writePeers(forward *nftables.Chain, charges meter, fam family, m, denied *nftables.Set) {
 	peers := f.set(grants(peersName, fam))
-	f.set(near(fam))
+	f.set(nearbySet(fam))
 	across := f.chain(nftables.Chain{Name: "across" + fam.suffix})
-	f.rule(forward, fam.of(), notTo(uplink), expressions{&expr.Verdict{Kind: expr.VerdictJump, Chain: across.Name}})
+	f.rule(forward, fam.match(), matchOtherOutput(uplink), expressions{&expr.Verdict{Kind: expr.VerdictJump, Chain: across.Name}})
 
 	f.reject(across, isNoMember(fam, m, expr.MetaKeyOIFNAME, fam.dest))
 	f.reject(across, inDirection(original), isGranted(fam, denied))
 	f.reject(across, inDirection(reply), isAnswer(fam, denied))
 	to := expr.MetaKeyOIFNAME
-	f.rule(across, inDirection(original), isGranted(fam, peers), connection(expr.CtStateBitNEW), charges.over(to, charges.refuse))
+	f.rule(across, inDirection(original), isGranted(fam, peers), connection(expr.CtStateBitNEW), charges.chargeOrJump(to, charges.refuse))
 	for _, allowed := range []expressions{
 		slices.Concat(inDirection(original), isGranted(fam, peers)),
 		slices.Concat(inDirection(reply), connection(known), isAnswer(fam, peers)),
 	} {
-		f.rule(across, allowed, connection(known), charges.over(to, charges.cut))
+		f.rule(across, allowed, connection(known), charges.chargeOrJump(to, charges.cut))
 		f.rule(across, allowed, verdict(expr.VerdictAccept))
 	}
 	f.reject(across)
@@ -62,11 +62,11 @@ func (f *firewall) forgetPeers(fam family, isGone func(link string) bool, addres
 	is := func(e nftables.SetElement) bool {
 		return isGone(linkOf(e)) || slices.Contains(addresses, addressOf(fam, e))
 	}
-	gone, err := f.forgetElements(f.named(near(fam)), is)
+	gone, err := f.forgetElements(f.existingSet(nearbySet(fam)), is)
 	if err != nil || len(gone) == 0 { // then "peers" has none either
 		return nil, err
 	}
-	if _, err := f.forgetElements(f.named(grants(peersName, fam)), is); err != nil {
+	if _, err := f.forgetElements(f.existingSet(grants(peersName, fam)), is); err != nil {
 		return nil, err
 	}
 	var others []netip.Addr
@@ -103,7 +103,7 @@ func addressOf(f family, e nftables.SetElement) netip.Addr {
 func (f *firewall) connected() (map[netip.Addr]string, error) {
 	links := map[netip.Addr]string{}
 	for _, fam := range families {
-		set := f.named(members(fam))
+		set := f.existingSet(members(fam))
 		elements, err := f.conn.GetSetElements(set)
 		if err != nil {
 			return nil, fmt.Errorf("nftables: list the set %s: %w", set.Name, err)
@@ -119,7 +119,7 @@ func (f *firewall) connected() (map[netip.Addr]string, error) {
 func (f *firewall) peers(m Member, a ranges) ([]spec.AddressRule, error) {
 	named := slices.DeleteFunc(slices.Clone(m.Named), func(r spec.AddressRule) bool {
 		address := r.Prefix.Addr()
-		return m.Late || !r.Prefix.IsSingleIP() || !a.of(familyOf(address)).Contains(address)
+		return m.Late || !r.Prefix.IsSingleIP() || !a.prefix(familyOf(address)).Contains(address)
 	})
 	if len(named) == 0 {
 		return nil, nil
@@ -134,11 +134,11 @@ func (f *firewall) peers(m Member, a ranges) ([]spec.AddressRule, error) {
 // addPeers adds the elements of the rules for other sandboxes.
 func (f *firewall) addPeers(m Member, a ranges) {
 	rules, err := f.peers(m, a)
-	f.note(err)
+	f.noteError(err)
 	for _, r := range disjoint(rules) {
 		fam := familyOf(r.Prefix.Addr())
-		f.add(f.named(grants(peersName, fam)), grantElements(m.Link, r))
-		f.note(f.conn.SetAddElements(f.named(near(fam)), []nftables.SetElement{{Key: memberKey(m.Link, r.Prefix.Addr())}}))
+		f.add(f.existingSet(grants(peersName, fam)), grantElements(m.Link, r))
+		f.noteError(f.conn.SetAddElements(f.existingSet(nearbySet(fam)), []nftables.SetElement{{Key: memberKey(m.Link, r.Prefix.Addr())}}))
 	}
 }
 
@@ -157,7 +157,7 @@ func (f *firewall) crossings() (c crossings, err error) {
 			name string
 			into *[]nftables.SetElement
 		}{{peersName, &c.peers}, {"denied", &c.denied}} {
-			elements, err := f.conn.GetSetElements(f.named(grants(s.name, fam)))
+			elements, err := f.conn.GetSetElements(f.existingSet(grants(s.name, fam)))
 			if err != nil {
 				return c, fmt.Errorf("nftables: list the set %s%s: %w", s.name, fam.suffix, err)
 			}
@@ -169,10 +169,10 @@ func (f *firewall) crossings() (c crossings, err error) {
 
 // permit says whether one of two sandboxes may have opened the connection between them.
 func (c crossings) permit(protocol byte, local, peer netip.AddrPort) bool {
-	return c.lead(protocol, local.Addr(), peer) || c.lead(protocol, peer.Addr(), local)
+	return c.permitDirection(protocol, local.Addr(), peer) || c.permitDirection(protocol, peer.Addr(), local)
 }
 
-func (c crossings) lead(protocol byte, from netip.Addr, to netip.AddrPort) bool {
+func (c crossings) permitDirection(protocol byte, from netip.Addr, to netip.AddrPort) bool {
 	link := c.connected[from]
 	if link == "" || c.connected[to.Addr()] == "" {
 		return false

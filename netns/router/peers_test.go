@@ -82,7 +82,7 @@ func TestARuleForASandboxGoesWithTheSandbox(t *testing.T) {
 	for name, end := range map[string]func(){
 		"detach": func() { w.detach(t, nil, old.Link) },
 		"prune": func() {
-			err := w.on(func() error {
+			err := w.doOnHost(func() error {
 				return w.router.Prune(t.Context(), func(link string) (bool, error) { return link != old.Link, nil })
 			})
 			if err != nil {
@@ -111,7 +111,7 @@ func TestARuleForASandboxGoesWithTheSandbox(t *testing.T) {
 		m.Late = true
 		w.regrant(t, one, m)
 		wantRefusal(t, one, address+":80")
-		if heard.saw(marker(name)) {
+		if heard.sawText(marker(name)) {
 			t.Errorf("%s: the next sandbox got a packet for the earlier one", name)
 		}
 		w.detach(t, nil, m.Link)

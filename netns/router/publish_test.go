@@ -46,7 +46,7 @@ func (w *world) publish(t *testing.T, sandbox *os.File, init process.ID, m Membe
 		}
 		ports = append(ports, p)
 	}
-	return w.on(func() error { return w.router.Publish(t.Context(), sandbox, init, m.Link, ports) })
+	return w.doOnHost(func() error { return w.router.Publish(t.Context(), sandbox, init, m.Link, ports) })
 }
 
 // published is a sandbox with published ports. It returns the publisher and the sandbox's PID 1, too.
@@ -180,7 +180,7 @@ func TestPruneEndsThePublishersOfGoneSandboxes(t *testing.T) {
 	}
 	serve(t, two, "127.0.0.1:80")
 	isLive := func(link string) (bool, error) { return link == "s-live", nil }
-	if err := w.on(func() error { return w.router.Prune(t.Context(), isLive) }); err != nil {
+	if err := w.doOnHost(func() error { return w.router.Prune(t.Context(), isLive) }); err != nil {
 		t.Fatal(err)
 	}
 	if gone.Lives() || !stays.Lives() {

@@ -26,8 +26,8 @@ const (
 	queryBuffer = 10 * nameserver.QueryBurst * 2 * maxQuery
 )
 
-// asked is the set of sandboxes with queries. The packet filter adds the elements, and drops them after askedTime.
-func asked() nftables.Set {
+// queryingSet is the set of sandboxes with queries. The packet filter adds the elements, and drops them after askedTime.
+func queryingSet() nftables.Set {
 	return nftables.Set{
 		Name: "asked", KeyType: nftables.TypeIFName, KeyByteOrder: binaryutil.NativeEndian,
 		Dynamic: true, HasTimeout: true, Size: 2 * (maxNumber + 1), // also with elements of links that are gone
@@ -36,7 +36,7 @@ func asked() nftables.Set {
 
 // writeQueryBound writes the chain for queries. It refuses queries above the bound.
 func (f *firewall) writeQueryBound(refuse *nftables.Chain) *nftables.Chain {
-	set, bound := f.set(asked()), f.chain(nftables.Chain{Name: "queries"})
+	set, bound := f.set(queryingSet()), f.chain(nftables.Chain{Name: "queries"})
 	f.rule(bound, isLongQuery(), expressions{&expr.Verdict{Kind: expr.VerdictJump, Chain: refuse.Name}})
 	f.rule(bound, expressions{
 		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: scratchRegister},
@@ -64,8 +64,8 @@ func isLongQuery() expressions {
 	const length, header = 4, 8 // the place of the length in the header of UDP, and the size of the header
 	return expressions{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: scratchRegister},
-		is(expr.CmpOpEq, []byte{unix.IPPROTO_UDP}),
+		compareScratch(expr.CmpOpEq, []byte{unix.IPPROTO_UDP}),
 		loadTransport(scratchRegister, length),
-		is(expr.CmpOpGt, binary.BigEndian.AppendUint16(nil, header+maxQuery)),
+		compareScratch(expr.CmpOpGt, binary.BigEndian.AppendUint16(nil, header+maxQuery)),
 	}
 }

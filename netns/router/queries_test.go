@@ -183,7 +183,7 @@ func askOnce(t *testing.T, sandbox *os.File, network string, query []byte) dnsme
 // lookups are the host's entries for connections of the resolver to the name server.
 func (w *world) lookups(t *testing.T, protocol uint8) (count int) {
 	t.Helper()
-	err := w.on(func() error {
+	err := w.doOnHost(func() error {
 		flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
 		for _, f := range flows {
 			if f.Forward.Protocol == protocol && f.Forward.SrcIP.String() == hostIPv4 && f.Forward.DstIP.String() == internetIPv4 && f.Forward.DstPort == 53 {

@@ -32,7 +32,7 @@ type meter struct {
 func (f *firewall) writeMeter() meter {
 	m := meter{f.set(quotas()), f.chain(nftables.Chain{Name: "refuse"}), f.chain(nftables.Chain{Name: "cut"})}
 	f.reject(m.refuse)
-	f.rule(m.cut, tcp(), becomeReset(), verdict(expr.VerdictAccept))
+	f.rule(m.cut, matchTCP(), becomeReset(), verdict(expr.VerdictAccept))
 	f.rule(m.cut, verdict(expr.VerdictDrop))
 	output := f.chain(nftables.Chain{
 		Name: "output", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter,
@@ -44,11 +44,11 @@ func (f *firewall) writeMeter() meter {
 // charge charges a packet to the quota of its sandbox, and matches if the quota is used up. Each
 // packet must pass only one such rule.
 func (m meter) charge(key expr.MetaKey) expressions {
-	return expressions{&expr.Meta{Key: key, Register: nameRegister}, in(m.quotas, false)}
+	return expressions{&expr.Meta{Key: key, Register: nameRegister}, lookupSet(m.quotas, false)}
 }
 
-// over charges a packet, and leads it to a chain if the quota is used up.
-func (m meter) over(key expr.MetaKey, chain *nftables.Chain) expressions {
+// chargeOrJump charges a packet, and leads it to a chain if the quota is used up.
+func (m meter) chargeOrJump(key expr.MetaKey, chain *nftables.Chain) expressions {
 	return append(m.charge(key), &expr.Verdict{Kind: expr.VerdictJump, Chain: chain.Name})
 }
 
@@ -95,7 +95,7 @@ func addQuota(namespace *os.File, link string, q quota) error {
 		Header: netlink.Header{Type: nftMessage(unix.NFT_MSG_NEWSETELEM), Flags: netlink.Request | netlink.Acknowledge | netlink.Create},
 		Data:   element,
 	}
-	_, err = ask(namespace, batch(unix.NFNL_MSG_BATCH_BEGIN), change, batch(unix.NFNL_MSG_BATCH_END))
+	_, err = exchangeMessages(namespace, batch(unix.NFNL_MSG_BATCH_BEGIN), change, batch(unix.NFNL_MSG_BATCH_END))
 	if errors.Is(err, unix.ENOENT) && hasTable(namespace) {
 		return fmt.Errorf("--network-quota: the kernel lacks quotas of nftables (CONFIG_NFT_QUOTA, module nft_quota): %w", errors.ErrUnsupported)
 	}
@@ -118,7 +118,7 @@ func chargedTo(namespace *os.File, link string) (charged uint64, is bool, err er
 	if err != nil {
 		return 0, false, err
 	}
-	answers, err := ask(namespace, netlink.Message{
+	answers, err := exchangeMessages(namespace, netlink.Message{
 		Header: netlink.Header{Type: nftMessage(unix.NFT_MSG_GETSETELEM), Flags: netlink.Request}, Data: element,
 	})
 	if errors.Is(err, unix.ENOENT) {
@@ -157,15 +157,15 @@ func tryToForgetQuotas(namespace *os.File, isGone func(link string) bool) error 
 		return err
 	}
 	for _, set := range []nftables.Set{quotas(), counted()} {
-		if _, err := f.forget(f.named(set), isGone); err != nil {
+		if _, err := f.forget(f.existingSet(set), isGone); err != nil {
 			return err
 		}
 	}
 	return f.flush()
 }
 
-// ask sends messages to the packet filter of a network namespace, and returns the answer.
-func ask(namespace *os.File, messages ...netlink.Message) (answer []netlink.Message, err error) {
+// exchangeMessages sends messages to the packet filter of a network namespace, and returns the answer.
+func exchangeMessages(namespace *os.File, messages ...netlink.Message) (answer []netlink.Message, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: int(namespace.Fd())})
 	if err != nil {
 		return nil, err

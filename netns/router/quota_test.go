@@ -160,7 +160,7 @@ func TestAQuotaOutlivesAKilledDisconnect(t *testing.T) {
 	netnstest.Shell(t, namespace, "nft flush set inet "+tableName+" members4 && nft flush set inet "+tableName+" members6")
 	namespace.Close()
 	isLive := func(string) (bool, error) { return true, nil }
-	if err := w.on(func() error { return w.router.Prune(t.Context(), isLive) }); err != nil {
+	if err := w.doOnHost(func() error { return w.router.Prune(t.Context(), isLive) }); err != nil {
 		t.Fatal(err)
 	}
 	w.detach(t, sandbox, m.Link)
@@ -176,7 +176,7 @@ func TestPruneRemovesQuotasAndNotes(t *testing.T) {
 	w.attach(t, stays)
 	w.detach(t, w.attach(t, noted), noted.Link)
 	isLive := func(link string) (bool, error) { return link == stays.Link, nil }
-	if err := w.on(func() error { return w.router.Prune(t.Context(), isLive) }); err != nil {
+	if err := w.doOnHost(func() error { return w.router.Prune(t.Context(), isLive) }); err != nil {
 		t.Fatal(err)
 	}
 	namespace, err := w.router.namespace()
@@ -216,7 +216,7 @@ func exchangeBulk(t *testing.T, namespace *os.File, address string, bytes int64)
 					_, _ = io.Copy(c, io.LimitReader(zeros{}, bytes))
 					return
 				}
-				n, _ := io.Copy(io.Discard, attentive{c})
+				n, _ := io.Copy(io.Discard, impatientConn{c})
 				counts <- n
 			}()
 		}
@@ -224,11 +224,11 @@ func exchangeBulk(t *testing.T, namespace *os.File, address string, bytes int64)
 	return counts
 }
 
-// An attentive reader gives up after a second without a byte: a client that was reset does not tell
+// An impatientConn gives up a read after a second without a byte: a client that was reset does not tell
 // the server.
-type attentive struct{ net.Conn }
+type impatientConn struct{ net.Conn }
 
-func (a attentive) Read(b []byte) (int, error) {
+func (a impatientConn) Read(b []byte) (int, error) {
 	if err := a.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
 		return 0, err
 	}
@@ -276,7 +276,7 @@ func bulkClient(t *testing.T, sandbox *os.File, word string) net.Conn {
 
 func (w *world) traffic(t *testing.T, link string) (traffic spec.Traffic) {
 	t.Helper()
-	err := w.on(func() (err error) {
+	err := w.doOnHost(func() (err error) {
 		traffic, err = w.router.Traffic(t.Context(), link)
 		return err
 	})

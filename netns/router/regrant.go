@@ -14,47 +14,47 @@ import (
 
 // regrant replaces the sandbox's rules in one step, and has the router and the host forget the
 // connections that the new rules do not permit. It returns what they permit.
-func (o *opened) regrant(m Member) (permitted, error) {
+func (o *lockedRouter) regrant(m Member) (permissions, error) {
 	f, err := openFirewall(o.namespace, tableName)
 	if err != nil {
-		return permitted{}, err
+		return permissions{}, err
 	}
-	p := permitted{Member: m, ranges: o.state.addresses()}
+	p := permissions{Member: m, ranges: o.state.addresses()}
 	isOwn := func(link string) bool { return link == m.Link }
 	for _, fam := range families {
 		others, err := f.forgetPeers(fam, isOwn, nil)
 		if err != nil {
-			return permitted{}, err
+			return permissions{}, err
 		}
 		p.others = append(p.others, others...)
 		for _, name := range grantNames {
-			if _, err := f.forget(f.named(grants(name, fam)), isOwn); err != nil {
-				return permitted{}, err
+			if _, err := f.forget(f.existingSet(grants(name, fam)), isOwn); err != nil {
+				return permissions{}, err
 			}
 		}
 	}
 	if p.host, err = o.hostAddresses(); err != nil {
-		return permitted{}, err
+		return permissions{}, err
 	}
 	if err := o.canAllow(m.Allow); err != nil {
-		return permitted{}, err
+		return permissions{}, err
 	}
 	f.addRules(m, p.ranges, p.host)
 	if err := errors.Join(f.flush(), o.openHost()); err != nil {
-		return permitted{}, err
+		return permissions{}, err
 	}
 	if p.crossings, err = f.crossings(); err != nil {
-		return permitted{}, err
+		return permissions{}, err
 	}
 	return p, o.forgetRefused(p)
 }
 
 // forgetRefused has the router and the host forget the sandbox's connections that are not permitted.
-func (o *opened) forgetRefused(p permitted) error {
+func (o *lockedRouter) forgetRefused(p permissions) error {
 	a := o.state.addresses()
 	for _, fam := range a.families() {
 		for _, namespace := range []*os.File{o.namespace, nil} {
-			if err := forgetConnections(namespace, a.at(fam, firstSandbox+p.Number), p.reaches); err != nil {
+			if err := forgetConnections(namespace, a.addressAt(fam, firstSandbox+p.Number), p.reaches); err != nil {
 				return err
 			}
 		}
@@ -62,8 +62,8 @@ func (o *opened) forgetRefused(p permitted) error {
 	return nil
 }
 
-// permitted decides about connections as the router's table does.
-type permitted struct {
+// permissions decides about connections as the router's table does.
+type permissions struct {
 	Member
 	host   []netip.Addr // the host's own addresses
 	others []netip.Addr // of the sandboxes that the earlier rules have opened
@@ -71,21 +71,21 @@ type permitted struct {
 	crossings
 }
 
-func (p permitted) reaches(protocol byte, local, peer netip.AddrPort) bool {
+func (p permissions) reaches(protocol byte, local, peer netip.AddrPort) bool {
 	address := peer.Addr().Unmap()
 	if peer == resolverAddress {
 		return true
 	}
-	if of := p.of(familyOf(address)); of.IsValid() && of.Contains(address) {
+	if of := p.prefix(familyOf(address)); of.IsValid() && of.Contains(address) {
 		return p.permit(protocol, local, peer)
 	}
 	switch {
 	case anyCovers(p.Deny, protocol, address, peer.Port()):
 		return false
 	case slices.Contains(p.host, address):
-		return anyCovers(p.opens(p.host), protocol, address, peer.Port())
+		return anyCovers(p.hostRules(p.host), protocol, address, peer.Port())
 	}
-	return anyCovers(p.Allow, protocol, address, peer.Port()) || !isIn(familyOf(address).special, address)
+	return anyCovers(p.Allow, protocol, address, peer.Port()) || !containsAddress(familyOf(address).special, address)
 }
 
 func anyCovers(rules []spec.AddressRule, protocol byte, a netip.Addr, port uint16) bool {
@@ -100,7 +100,7 @@ func anyCovers(rules []spec.AddressRule, protocol byte, a netip.Addr, port uint1
 	})
 }
 
-func isIn(prefixes []netip.Prefix, a netip.Addr) bool {
+func containsAddress(prefixes []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 

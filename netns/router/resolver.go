@@ -39,7 +39,7 @@ func readProcess(file string) (process.ID, error) {
 }
 
 // repairResolver starts a resolver unless one runs.
-func (o *opened) repairResolver() error {
+func (o *lockedRouter) repairResolver() error {
 	id, err := o.router.resolver()
 	if err == nil && id.Lives() {
 		return nil

@@ -73,7 +73,7 @@ func (r Router) hostTable() string { return hostTableOf(r.hostLink()) }
 
 func hostTableOf(link string) string { return tableName + "-" + link[len(linkPrefix):] }
 
-func (r Router) pin() string { return filepath.Join(r.Dir, "router") }
+func (r Router) pinPath() string { return filepath.Join(r.Dir, "router") }
 
 // Attach connects a sandbox's network namespace, and returns the sandbox's addresses. There is no IPv6
 // address if the host forwards no IPv6. Nothing passes before all is set. After an error call Detach.
@@ -91,7 +91,7 @@ func (r Router) Attach(ctx context.Context, sandbox *os.File, m Member) ([]netip
 		return nil, fmt.Errorf("connect the sandbox: %w", err)
 	}
 	defer o.close()
-	if err := o.state.fits(r.Range); err != nil {
+	if err := o.state.checkRange(r.Range); err != nil {
 		return nil, fmt.Errorf("connect the sandbox: %w", err)
 	}
 	if err := o.attach(sandbox, m); err != nil {
@@ -109,7 +109,7 @@ func (r Router) Attach(ctx context.Context, sandbox *os.File, m Member) ([]netip
 // connections and the link with the namespace, some 10 ms later.
 func (r Router) Detach(ctx context.Context, sandbox *os.File, link string) (ended int, err error) {
 	before := func() error { return r.endPublisher(link) }
-	var s severed
+	var s disconnection
 	err = r.change(ctx, before, func(namespace *os.File) (err error) {
 		s, err = r.detach(namespace, sandbox, link)
 		return err
@@ -243,7 +243,7 @@ func lockDir(ctx context.Context, path string, lock func(context.Context, *os.Fi
 
 // namespace opens the router's network namespace. Without a router the error is fs.ErrNotExist.
 func (r Router) namespace() (*os.File, error) {
-	f, err := os.Open(r.pin())
+	f, err := os.Open(r.pinPath())
 	if err != nil {
 		return nil, err
 	}
@@ -254,13 +254,13 @@ func (r Router) namespace() (*os.File, error) {
 	}
 	if s.Type != unix.NSFS_MAGIC {
 		f.Close()
-		return nil, fmt.Errorf("%s: no namespace is mounted: %w", r.pin(), fs.ErrNotExist)
+		return nil, fmt.Errorf("%s: no namespace is mounted: %w", r.pinPath(), fs.ErrNotExist)
 	}
 	return f, nil
 }
 
-// An opened router is whole, and its lock is held.
-type opened struct {
+// A lockedRouter is whole, and its lock is held.
+type lockedRouter struct {
 	router    Router
 	namespace *os.File
 	host      *netlink.Handle
@@ -268,7 +268,7 @@ type opened struct {
 	state     state
 }
 
-func (o *opened) close() {
+func (o *lockedRouter) close() {
 	if o.inner != nil {
 		o.inner.Close()
 	}
@@ -282,7 +282,7 @@ func (o *opened) close() {
 var errHalfRemoved = errors.New("the router is removed only in part")
 
 // open opens the router, and makes or repairs the missing parts.
-func (r Router) open() (*opened, error) {
+func (r Router) open() (*lockedRouter, error) {
 	o, err := r.openAsIs()
 	if !errors.Is(err, errHalfRemoved) {
 		return o, err
@@ -294,7 +294,7 @@ func (r Router) open() (*opened, error) {
 }
 
 // openAsIs is open, but does not finish the removal of an older router.
-func (r Router) openAsIs() (_ *opened, err error) {
+func (r Router) openAsIs() (_ *lockedRouter, err error) {
 	namespace, err := r.namespace()
 	isNew := errors.Is(err, fs.ErrNotExist)
 	if isNew {
@@ -303,7 +303,7 @@ func (r Router) openAsIs() (_ *opened, err error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &opened{router: r, namespace: namespace}
+	o := &lockedRouter{router: r, namespace: namespace}
 	defer func() {
 		if err != nil {
 			o.close()
@@ -348,13 +348,13 @@ func lostDevice(namespace *os.File, lost error) error {
 // mount keeps the namespace, once all in it is made. Until then a killed process leaves nothing:
 // the link to the host ends with the namespace.
 func (r Router) mount(namespace *os.File) error {
-	f, err := os.OpenFile(r.pin(), os.O_RDONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(r.pinPath(), os.O_RDONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
 	f.Close()
 	source := fmt.Sprintf("/proc/thread-self/fd/%d", namespace.Fd())
-	if err := unix.Mount(source, r.pin(), "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(source, r.pinPath(), "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount the router's namespace: %w", err)
 	}
 	return nil
@@ -373,11 +373,11 @@ func (r Router) remove() error {
 	if err := r.removeFromHost(host); err != nil {
 		return err
 	}
-	err = unix.Unmount(r.pin(), unix.MNT_DETACH)
+	err = unix.Unmount(r.pinPath(), unix.MNT_DETACH)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("unmount the router's namespace: %w", err)
 	}
-	if err := erase.IgnoreMissing(os.Remove(r.pin())); err != nil {
+	if err := erase.IgnoreMissing(os.Remove(r.pinPath())); err != nil {
 		return err
 	}
 	return statedir.RemoveJSON(r.severedFile())

@@ -236,7 +236,7 @@ func TestNewRulesEndConnections(t *testing.T) {
 	}
 	m.Allow, m.Deny = rules(t, "10.0.0.9:81"), rules(t, internetIPv4+":81")
 	var ended int
-	err := w.on(func() (err error) {
+	err := w.doOnHost(func() (err error) {
 		ended, err = w.router.Regrant(t.Context(), one, m)
 		return err
 	})
@@ -289,7 +289,7 @@ func TestARuleOpensAnAddressOfTheHost(t *testing.T) {
 	waits := dial(t, one, "udp", hostIPv4+":80")
 	m.Deny = rules(t, hostIPv4+":80")
 	var ended int
-	err := w.on(func() (err error) {
+	err := w.doOnHost(func() (err error) {
 		ended, err = w.router.Regrant(t.Context(), one, m)
 		return err
 	})
@@ -330,7 +330,7 @@ func TestALostDeviceIsMadeAgainForTheNextSandbox(t *testing.T) {
 	serve(t, w.internet, "0.0.0.0:80")
 	w.attach(t, Member{Link: "s-one", Number: 1})
 	netnstest.Shell(t, w.host, "ip link del "+w.router.hostLink())
-	err := w.on(func() error {
+	err := w.doOnHost(func() error {
 		_, err := w.router.Attach(t.Context(), netnstest.New(t), Member{Link: "s-two", Number: 2})
 		return err
 	})
@@ -366,7 +366,7 @@ func TestTheRangeIsTheOwners(t *testing.T) {
 		if r.Range, err = ParseRange(text); err != nil {
 			return err
 		}
-		return w.on(func() error {
+		return w.doOnHost(func() error {
 			link := fmt.Sprint("s-", time.Now().UnixMicro()%1e9) // no two have the same
 			_, err := r.Attach(t.Context(), netnstest.New(t), Member{Link: link, Number: 5})
 			_, undo := r.Detach(t.Context(), nil, link)
@@ -468,8 +468,8 @@ func TestForeignSourcesDoNotPass(t *testing.T) {
 	one := w.attach(t, Member{Link: "s-one", Number: 1})
 	w.attach(t, Member{Link: "s-two", Number: 2})
 	heard := make(chan string, 10)
-	hear(t, w.internet, "0.0.0.0:80", heard)
-	hear(t, w.internet, "[::]:81", heard)
+	forwardPackets(t, w.internet, "0.0.0.0:80", heard)
+	forwardPackets(t, w.internet, "[::]:81", heard)
 	netnstest.Shell(t, one, "ip address add 10.1.2.3/32 dev lo; ip address add 2600:9::77/128 dev lo nodad; ip address add "+hostIPv4+"/32 dev lo")
 	sources := []string{"10.1.2.3", hostIPv4}
 	if forwardsIPv6() {
@@ -550,7 +550,7 @@ func TestKilledProcessesLeaveNothing(t *testing.T) {
 		if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != -1 {
 			t.Fatalf("round %d: the victim ended by itself: %v", i, err)
 		}
-		if err := w.on(func() error { return w.router.Prune(t.Context(), noLinkLives) }); err != nil {
+		if err := w.doOnHost(func() error { return w.router.Prune(t.Context(), noLinkLives) }); err != nil {
 			t.Fatalf("round %d: %v", i, err)
 		}
 	}
@@ -559,7 +559,7 @@ func TestKilledProcessesLeaveNothing(t *testing.T) {
 	}
 	w.wantNoFiles(t)
 	testhost.Eventually(t, "the published port is free", func() bool {
-		err := w.on(func() error {
+		err := w.doOnHost(func() error {
 			l, err := net.Listen("tcp", victimPorts[0].Host.String())
 			if err == nil {
 				l.Close()
@@ -579,7 +579,7 @@ func TestPruneRemovesDrafts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.on(func() error { return w.router.Prune(t.Context(), noLinkLives) }); err != nil {
+	if err := w.doOnHost(func() error { return w.router.Prune(t.Context(), noLinkLives) }); err != nil {
 		t.Fatal(err)
 	}
 	w.wantNoFiles(t)
@@ -687,7 +687,7 @@ func TestTheHostForgetsAllConnections(t *testing.T) {
 	netnstest.Shell(t, two, "ip link del eth0")
 	w.detach(t, nil, a.Link)
 	w.detach(t, nil, b.Link)
-	err := w.on(func() error {
+	err := w.doOnHost(func() error {
 		flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
 		for _, f := range flows {
 			if f.Forward.SrcIP.IsPrivate() {

@@ -22,9 +22,9 @@ type state struct {
 	Range netip.Prefix `json:"range"`
 	Local netip.Prefix `json:"local,omitzero"`
 	MTU   int          `json:"mtu"`
-	// Enabled and Switched are the settings that the routers switched on: see [state.note].
-	Enabled  []string   `json:"enabled,omitempty"`
-	Switched []switched `json:"switched,omitempty"`
+	// Enabled and Switched are the settings that the routers switched on: see [state.noteSetting].
+	Enabled  []string         `json:"enabled,omitempty"`
+	Switched []switchedDevice `json:"switched,omitempty"`
 	// table is the name of the router's table on the host. Only [others] sets it.
 	table string
 }
@@ -84,7 +84,7 @@ func others(host *netlink.Handle, own string) ([]state, error) {
 }
 
 // repairHost makes the missing parts on the host's side. Each of its steps can be repeated.
-func (o *opened) repairHost() error {
+func (o *lockedRouter) repairHost() error {
 	name := o.router.hostLink()
 	link, err := o.host.LinkByName(name)
 	if err != nil {
@@ -104,7 +104,7 @@ func (o *opened) repairHost() error {
 }
 
 // repairTable writes the host's table if something has removed it, or if an older version has made it.
-func (o *opened) repairTable(name string, devices []device) error {
+func (o *lockedRouter) repairTable(name string, devices []device) error {
 	f, isThere, err := o.router.openHostTable()
 	if err == nil && isThere {
 		if has, err := f.hasGuard(); has || err != nil {
@@ -121,7 +121,7 @@ func (o *opened) repairTable(name string, devices []device) error {
 		if err != nil {
 			return err
 		}
-		f.add(f.named(guarded(fam)), nameElements(names))
+		f.add(f.existingSet(guarded(fam)), nameElements(names))
 	}
 	if err := f.flush(); err != nil {
 		return err

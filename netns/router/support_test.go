@@ -46,8 +46,8 @@ func newWorld(t *testing.T) *world {
 		return os.Open(fmt.Sprintf("/proc/self/fd/%d", w.sandboxes[number].Fd()))
 	}}
 	t.Cleanup(func() {
-		if err := unix.Unmount(w.router.pin(), unix.MNT_DETACH); err == nil {
-			t.Errorf("the router stays mounted at %s", w.router.pin())
+		if err := unix.Unmount(w.router.pinPath(), unix.MNT_DETACH); err == nil {
+			t.Errorf("the router stays mounted at %s", w.router.pinPath())
 		}
 	})
 	netnstest.Shell(t, w.host, "ip link add wan type veth peer name lan && ip link set lan netns /proc/self/fd/4", w.internet)
@@ -73,8 +73,8 @@ func (w *world) attach(t *testing.T, m Member) *os.File {
 // connect attaches a sandbox, whose rules open single addresses unless Named says otherwise.
 func (w *world) connect(t *testing.T, sandbox *os.File, m Member) {
 	t.Helper()
-	m.Named = m.named()
-	err := w.on(func() error {
+	m.Named = m.namedRules()
+	err := w.doOnHost(func() error {
 		_, err := w.router.Attach(t.Context(), sandbox, m)
 		return err
 	})
@@ -83,7 +83,7 @@ func (w *world) connect(t *testing.T, sandbox *os.File, m Member) {
 	}
 }
 
-func (m Member) named() []spec.AddressRule {
+func (m Member) namedRules() []spec.AddressRule {
 	if m.Named == nil {
 		return m.Allow
 	}
@@ -92,8 +92,8 @@ func (m Member) named() []spec.AddressRule {
 
 func (w *world) regrant(t *testing.T, sandbox *os.File, m Member) {
 	t.Helper()
-	m.Named = m.named()
-	err := w.on(func() error {
+	m.Named = m.namedRules()
+	err := w.doOnHost(func() error {
 		_, err := w.router.Regrant(t.Context(), sandbox, m)
 		return err
 	})
@@ -104,7 +104,7 @@ func (w *world) regrant(t *testing.T, sandbox *os.File, m Member) {
 
 func (w *world) detach(t *testing.T, sandbox *os.File, link string) (ended int) {
 	t.Helper()
-	err := w.on(func() (err error) {
+	err := w.doOnHost(func() (err error) {
 		ended, err = w.router.Detach(context.Background(), sandbox, link)
 		return err
 	})
@@ -114,8 +114,8 @@ func (w *world) detach(t *testing.T, sandbox *os.File, link string) (ended int) 
 	return ended
 }
 
-// on calls f on the host.
-func (w *world) on(f func() error) error { return netns.Do(w.host, f) }
+// doOnHost calls f on the host.
+func (w *world) doOnHost(f func() error) error { return netns.Do(w.host, f) }
 
 // serve answers each TCP connection and each UDP packet at the address with the peer's address.
 func serve(t *testing.T, namespace *os.File, address string) {
@@ -249,8 +249,8 @@ func dial(t *testing.T, namespace *os.File, network, address string) (c net.Conn
 	return c
 }
 
-// hear passes on the packets that come to the address.
-func hear(t *testing.T, namespace *os.File, address string, heard chan<- string) {
+// forwardPackets passes on the packets that come to the address.
+func forwardPackets(t *testing.T, namespace *os.File, address string, heard chan<- string) {
 	t.Helper()
 	var c net.PacketConn
 	err := netns.Do(namespace, func() (err error) {

@@ -33,7 +33,7 @@ func TestTheConnectionsOfOneSourceAreForgotten(t *testing.T) {
 				if tracked(t, w, source) == 0 || before == 0 {
 					t.Fatal("the host tracks no connection")
 				}
-				if err := w.on(func() error { return forget(netip.MustParseAddr(source)) }); err != nil {
+				if err := w.doOnHost(func() error { return forget(netip.MustParseAddr(source)) }); err != nil {
 					t.Fatal(err)
 				}
 				if got := tracked(t, w, source); got != 0 {

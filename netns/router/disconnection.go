@@ -13,9 +13,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 )
 
-// severed has the addresses of disconnected sandboxes. Others are the addresses of the sandboxes that rules
+// A disconnection has the addresses of disconnected sandboxes. Others are the addresses of the sandboxes that rules
 // connected with them.
-type severed struct {
+type disconnection struct {
 	Addresses []netip.Addr `json:"addresses"`
 	Others    []netip.Addr `json:"others,omitempty"`
 }
@@ -26,12 +26,12 @@ type severed struct {
 func (r Router) severedFile() string { return filepath.Join(r.Dir, "severed") }
 
 // sever disconnects sandboxes. remove removes their elements.
-func (r Router) sever(namespace *os.File, s severed, remove func() error) error {
+func (r Router) sever(namespace *os.File, s disconnection, remove func() error) error {
 	if len(s.Addresses) == 0 {
 		return remove()
 	}
 	if earlier, err := r.readSevered(); err == nil { // they could not be forgotten
-		s = severed{slices.Concat(earlier.Addresses, s.Addresses), slices.Concat(earlier.Others, s.Others)}
+		s = disconnection{slices.Concat(earlier.Addresses, s.Addresses), slices.Concat(earlier.Others, s.Others)}
 	}
 	// A full disk keeps no sandbox connected. The file matters only if this process is killed.
 	_ = statedir.ReplaceJSON(r.severedFile(), s)
@@ -46,10 +46,10 @@ func (r Router) sever(namespace *os.File, s severed, remove func() error) error 
 
 // readSevered reads the file. A damaged file is as good as none: only a crash of the host damages a file, and no
 // connection outlives the crash.
-func (r Router) readSevered() (s severed, err error) {
+func (r Router) readSevered() (s disconnection, err error) {
 	text, err := statedir.ReadOwn(r.severedFile())
 	if err == nil && json.Unmarshal(text, &s) != nil {
-		s = severed{}
+		s = disconnection{}
 	}
 	return s, err
 }
@@ -68,7 +68,7 @@ func (r Router) finishSevering(namespace *os.File) error {
 
 // forgetSevered removes the sandboxes from the host's table, and their tracked connections from the router and
 // the host.
-func (r Router) forgetSevered(namespace *os.File, s severed) error {
+func (r Router) forgetSevered(namespace *os.File, s disconnection) error {
 	errs := []error{r.leaveHost(s.Addresses)}
 	for _, a := range s.Addresses { // an error about one keeps no other connected
 		errs = append(errs, forgetAll(namespace, a), forgetAll(nil, a))

@@ -17,16 +17,16 @@ func (w *world) killedDetach(t *testing.T, link, address string) {
 	}
 	defer namespace.Close()
 	killed := errors.New("killed")
-	err = w.on(func() error {
+	err = w.doOnHost(func() error {
 		f, err := openLasting(namespace, tableName)
 		if err != nil {
 			return err
 		}
 		defer f.close()
-		if _, err := f.forget(f.named(members(ipv4)), func(l string) bool { return l == link }); err != nil {
+		if _, err := f.forget(f.existingSet(members(ipv4)), func(l string) bool { return l == link }); err != nil {
 			return err
 		}
-		s := severed{Addresses: []netip.Addr{netip.MustParseAddr(address)}}
+		s := disconnection{Addresses: []netip.Addr{netip.MustParseAddr(address)}}
 		return w.router.sever(namespace, s, func() error { return errors.Join(f.flush(), killed) })
 	})
 	if !errors.Is(err, killed) {
@@ -42,7 +42,7 @@ func TestAKilledDetachLeavesNoConnections(t *testing.T) {
 		"detach": func(w *world) { w.detach(t, nil, "s-one") },
 		"prune": func(w *world) {
 			isLive := func(link string) (bool, error) { return link == "s-two", nil }
-			if err := w.on(func() error { return w.router.Prune(t.Context(), isLive) }); err != nil {
+			if err := w.doOnHost(func() error { return w.router.Prune(t.Context(), isLive) }); err != nil {
 				t.Error(err)
 			}
 		},

@@ -22,14 +22,14 @@ import (
 func TestTheSandboxsOwnServersKeepTheirPorts(t *testing.T) {
 	needTPROXY(t)
 	namespace := netnstest.New(t)
-	tell(t, netnstest.Listen(t, namespace, "0.0.0.0:443"), "own")
-	tell(t, netnstest.Listen(t, namespace, "127.0.0.1:5432"), "own")
-	tell(t, netnstest.Listen(t, namespace, "[::]:8000"), "own")
+	serveText(t, netnstest.Listen(t, namespace, "0.0.0.0:443"), "own")
+	serveText(t, netnstest.Listen(t, namespace, "127.0.0.1:5432"), "own")
+	serveText(t, netnstest.Listen(t, namespace, "[::]:8000"), "own")
 	serve(t, openBox(t, namespace, withTPROXY, webPorts))
-	tell(t, netnstest.Listen(t, namespace, "[::]:80"), "own")
-	tell(t, netnstest.Listen(t, namespace, "198.18.0.2:8001"), "own")
-	tell(t, netnstest.Listen(t, namespace, "[fd53::2]:8001"), "own")
-	tell(t, netnstest.Listen(t, namespace, "0.0.0.0:8080"), "own")
+	serveText(t, netnstest.Listen(t, namespace, "[::]:80"), "own")
+	serveText(t, netnstest.Listen(t, namespace, "198.18.0.2:8001"), "own")
+	serveText(t, netnstest.Listen(t, namespace, "[fd53::2]:8001"), "own")
+	serveText(t, netnstest.Listen(t, namespace, "0.0.0.0:8080"), "own")
 	for _, address := range []string{
 		"127.0.0.1:443", "127.1.2.3:443", "198.18.0.2:443", "127.0.0.1:5432", "127.0.0.1:8000", "[::1]:8000", "[fd53::2]:8000",
 		"127.0.0.1:80", "[::1]:80", "198.18.0.2:80", "198.18.0.2:8001", "[fd53::2]:8001", "127.0.0.1:8080",
@@ -64,8 +64,8 @@ func asNobody(t *testing.T, namespace *os.File, f func()) {
 	}
 }
 
-// take binds a socket, and listens, with all options that could share the address.
-func take(kind int, address netip.AddrPort) error {
+// listenShared binds a socket, and listens, with all options that could share the address.
+func listenShared(kind int, address netip.AddrPort) error {
 	family := unix.AF_INET6
 	if address.Addr().Is4() {
 		family = unix.AF_INET
@@ -111,7 +111,7 @@ func TestNothingInsideTakesTheListeners(t *testing.T) {
 				kinds = append(kinds, unix.SOCK_DGRAM)
 			}
 			for _, kind := range kinds {
-				if err := take(kind, a); !errors.Is(err, unix.EADDRINUSE) {
+				if err := listenShared(kind, a); !errors.Is(err, unix.EADDRINUSE) {
 					t.Errorf("taking %s, kind %d: %v", a, kind, err)
 				}
 			}
@@ -124,11 +124,11 @@ func TestNothingInsideTakesTheListeners(t *testing.T) {
 
 	serve(t, l)
 	// A socket may have a foreign address, and gets nothing by that.
-	tell(t, netnstest.Listen(t, namespace, "1.2.3.4:443"), "stolen")
+	serveText(t, netnstest.Listen(t, namespace, "1.2.3.4:443"), "stolen")
 	wantAnswer(t, namespace, "1.2.3.4:443", "1.2.3.4:443")
-	tell(t, netnstest.Listen(t, namespace, "1.2.3.4:5555"), "stolen")
+	serveText(t, netnstest.Listen(t, namespace, "1.2.3.4:5555"), "stolen")
 	wantRefused(t, namespace, "1.2.3.4:5555")
-	tell(t, netnstest.Listen(t, namespace, "127.0.0.1:7777"), "reached")
+	serveText(t, netnstest.Listen(t, namespace, "127.0.0.1:7777"), "reached")
 	for _, to := range []string{"127.0.0.1:7777", "1.1.1.1:443"} {
 		err := netns.Do(namespace, func() error {
 			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(1, 2, 3, 4), Port: 80}, Timeout: patience}
@@ -158,7 +158,7 @@ func TestNothingInsideChangesTheNetwork(t *testing.T) {
 	withEach(t, func(t *testing.T, m method) {
 		namespace, l := newBox(t, m, webPorts)
 		serve(t, l)
-		before := state(t, namespace)
+		before := namespaceState(t, namespace)
 		const nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups"
 		var script strings.Builder
 		for _, line := range []string{
@@ -189,15 +189,15 @@ func TestNothingInsideChangesTheNetwork(t *testing.T) {
 				t.Errorf("a transparent socket: %v", err)
 			}
 		})
-		if after := state(t, namespace); after != before {
+		if after := namespaceState(t, namespace); after != before {
 			t.Errorf("before:\n%s\nafter:\n%s", before, after)
 		}
 		wantAnswer(t, namespace, "1.2.3.4:443", "1.2.3.4:443")
 	})
 }
 
-// state is all that the package changes in a namespace.
-func state(t *testing.T, namespace *os.File) string {
+// namespaceState is all that the package changes in a namespace.
+func namespaceState(t *testing.T, namespace *os.File) string {
 	t.Helper()
 	return netnstest.Shell(t, namespace, "ip address; ip rule; ip -6 rule; ip route show table all; nft list ruleset")
 }

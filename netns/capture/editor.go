@@ -11,17 +11,17 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/netns/sockets"
 )
 
-// An inside changes a network namespace through sockets that it has opened there. Their users need no
+// An editor changes a network namespace through sockets that it has opened there. Their users need no
 // thread in the namespace. On such a thread the packages of netlink are slow: each message has a
 // goroutine of its own, and a change between goroutines is one between threads then.
-type inside struct {
+type editor struct {
 	namespace *os.File
 	routes    *netlink.Handle
 	filter    *nftables.Conn
 }
 
-func enter(namespace *os.File) (*inside, error) {
-	in := &inside{namespace: namespace}
+func enter(namespace *os.File) (*editor, error) {
+	in := &editor{namespace: namespace}
 	err := netns.Do(namespace, func() (err error) {
 		if in.routes, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 			return operation("open a netlink socket", err)
@@ -38,7 +38,7 @@ func enter(namespace *os.File) (*inside, error) {
 	return in, nil
 }
 
-func (in *inside) close() {
+func (in *editor) close() {
 	if in.routes != nil {
 		in.routes.Close()
 	}
@@ -47,8 +47,8 @@ func (in *inside) close() {
 	}
 }
 
-// end ends sockets of the namespace.
-func (in *inside) end(which sockets.Decision) error {
+// endSockets ends sockets of the namespace.
+func (in *editor) endSockets(which sockets.Decision) error {
 	return netns.Do(in.namespace, func() error {
 		_, err := sockets.End(which)
 		return err
