@@ -67,7 +67,7 @@ func (n *node) places() *node {
 	}
 	if n.kind == dirNode || n.kind == areaNode {
 		for name, child := range n.children {
-			c.put(name, child.places())
+			c.addChild(name, child.places())
 		}
 	}
 	return c
@@ -141,7 +141,7 @@ func (s *Shown) Open(cfg Config, uids, gids []specs.LinuxIDMapping) (_ *Addition
 		return nil, err
 	}
 	if cfg.HostMounts != nil {
-		mounts, err := cfg.HostMounts.now()
+		mounts, err := cfg.HostMounts.current()
 		if err != nil {
 			return nil, err
 		}
@@ -167,11 +167,11 @@ func (s *Shown) Open(cfg Config, uids, gids []specs.LinuxIDMapping) (_ *Addition
 			return nil, err
 		}
 	}
-	if err := p.hide(); err != nil {
+	if err := p.hidePaths(); err != nil {
 		return nil, err
 	}
 	for _, add := range a.all {
-		if len(p.at(add.target).children) > 0 { // secrets to hide, or file systems mounted below
+		if len(p.nodeAt(add.target).children) > 0 { // secrets to hide, or file systems mounted below
 			return nil, fmt.Errorf("%s has parts of its own mounts: %w", add.target, ErrNotAddable)
 		}
 	}
@@ -179,8 +179,8 @@ func (s *Shown) Open(cfg Config, uids, gids []specs.LinuxIDMapping) (_ *Addition
 	return a, a.takeTrees()
 }
 
-// at is the node of a target that was placed.
-func (p *plan) at(target string) *node {
+// nodeAt is the node of a target that was placed.
+func (p *plan) nodeAt(target string) *node {
 	n := p.root
 	for _, name := range split(target) {
 		n = n.children[name]

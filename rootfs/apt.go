@@ -32,6 +32,6 @@ func (p *plan) placeApt() error {
 	if !at.dir || at.path != aptParts || at.bind == nil || at.bind.src.overlay == nil || at.bind.src.shown != asOnDisk {
 		return nil // no root of the whole host or of an image, or a bind of the user's own
 	}
-	at.below([]string{aptPart}).through(&node{kind: maskNode, file: true, text: aptConfig})
+	at.descend([]string{aptPart}).through(&node{kind: maskNode, file: true, text: aptConfig})
 	return nil
 }

@@ -26,15 +26,16 @@ type mounts struct {
 	below  []*mountinfo.Info
 }
 
-func (t *mountTable) of(s *source) (m mounts, err error) {
-	if m, err = t.look(s); err != nil {
+// checkedMountsOf is mountsOf with the check of refuseMounts.
+func (t *mountTable) checkedMountsOf(s *source) (m mounts, err error) {
+	if m, err = t.mountsOf(s); err != nil {
 		return m, err
 	}
 	return m, s.refuseMounts(m)
 }
 
-// look is of, and refuses nothing.
-func (t *mountTable) look(s *source) (m mounts, err error) {
+// mountsOf returns the mounts above and below a source, and refuses nothing.
+func (t *mountTable) mountsOf(s *source) (m mounts, err error) {
 	if t.all == nil {
 		if t.all, err = mountinfo.GetMounts(nil); err != nil {
 			return m, fmt.Errorf("list mounts: %w", err)

@@ -70,13 +70,13 @@ func (b *builder) cgroupsIn(sys int, all []Cgroup) error {
 		if c.Name == "" {
 			continue
 		}
-		top.put(c.Name, newDir())
+		top.addChild(c.Name, newDir())
 		for _, link := range c.Links {
-			top.put(link, &node{kind: linkNode, text: c.Name})
+			top.addChild(link, &node{kind: linkNode, text: c.Name})
 		}
 	}
 	fs := newDir()
-	fs.put("cgroup", top)
+	fs.addChild("cgroup", top)
 	if err := b.directory(sys, "fs", fs); err != nil {
 		return err
 	}

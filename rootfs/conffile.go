@@ -45,7 +45,7 @@ func (p *plan) takeConffiles(etc *source, to *node, files []conffiles.File) erro
 		public, err := c.inPublicDirs(path.Dir(file.Name))
 		if err == nil && public {
 			var one candidate
-			if one, err = c.look(file); one.public {
+			if one, err = c.examine(file); one.public {
 				found = append(found, one)
 			}
 		}
@@ -59,7 +59,7 @@ func (p *plan) takeConffiles(etc *source, to *node, files []conffiles.File) erro
 	for _, one := range found {
 		text, ok, err := c.read(one.File)
 		if err == nil && ok {
-			err = c.put(one.Name, text)
+			err = c.provide(one.Name, text)
 		}
 		if err != nil {
 			return fmt.Errorf("configuration file of a package: %w", err)
@@ -75,8 +75,8 @@ type candidate struct {
 	public bool
 }
 
-// look looks at a file, but not at the text.
-func (c *conffilePlan) look(file conffiles.File) (candidate, error) {
+// examine looks at a file, but not at the text.
+func (c *conffilePlan) examine(file conffiles.File) (candidate, error) {
 	c.stamps.add(path.Join(c.etc.path, file.Name))
 	var st unix.Stat_t
 	err := unix.Fstatat(c.etc.fd, file.Name, &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -157,8 +157,8 @@ func (c *conffilePlan) read(file conffiles.File) (text string, ok bool, err erro
 	return string(all), n == len(all) && file.Harmless(all), nil
 }
 
-// put shows a small file as a copy, and mounts a larger one.
-func (c *conffilePlan) put(name, text string) error {
+// provide shows a small file as a copy, and mounts a larger one.
+func (c *conffilePlan) provide(name, text string) error {
 	if len(text) <= mostConffileCopied {
 		if memory := c.memory + copySize(text); memory <= mostConffileCopies {
 			c.memory = memory

@@ -121,9 +121,9 @@ func TestConffilesLeaveOtherPartsAlone(t *testing.T) {
 	}
 	testhost.WriteFile(t, filepath.Join(dir, "big"), strings.Repeat("x", mostConffileCopied+1))
 	to := newDir()
-	to.put("own", &node{kind: fileNode, text: "own"})
-	to.put("taken", &node{kind: fileNode})
-	to.put("link", &node{kind: linkNode, text: "elsewhere"})
+	to.addChild("own", &node{kind: fileNode, text: "own"})
+	to.addChild("taken", &node{kind: fileNode})
+	to.addChild("link", &node{kind: linkNode, text: "elsewhere"})
 	to.putBelow("dir/own", &node{kind: linkNode, text: "x"}, newDir)
 	names := []string{"own", "taken/below", "dir", "dir/own", "dir/new", "link/new", "big"}
 	var files []conffiles.File

@@ -46,20 +46,20 @@ var (
 	errUnsettled    = errors.New("a file changes")
 )
 
-// A copied file of /etc is in the key of a version, with the sum that its package has.
-type copied struct {
+// A copiedFile of /etc is in the key of a version, with the sum that its package has.
+type copiedFile struct {
 	name, sum string
 	state     fileState
 	link      bool // a symbolic link can lead to the file
 }
 
 // settled says whether each change of the file after a time gives the file another state.
-func (f copied) settled(began time.Time) bool {
+func (f copiedFile) settled(began time.Time) bool {
 	return time.Unix(f.state.changed.Unix()).Before(began.Add(-settleTime))
 }
 
 // unchanged says whether the file below a directory still has its state.
-func (f copied) unchanged(dir int) bool {
+func (f copiedFile) unchanged(dir int) bool {
 	flags := unix.AT_SYMLINK_NOFOLLOW
 	if f.link {
 		flags = 0
@@ -83,7 +83,7 @@ var thisProgram = sync.OnceValues(func() (fileState, error) {
 })
 
 // copyKey is the name of a version: the boot, and the sum of the states of the files and of the program.
-func copyKey(files []copied) (string, error) {
+func copyKey(files []copiedFile) (string, error) {
 	boot, err := bootID()
 	if err != nil {
 		return "", err

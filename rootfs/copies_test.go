@@ -31,16 +31,16 @@ func versions(t *testing.T, dir string) []string {
 	return all
 }
 
-// A sharing shows the files of a directory in the place of /etc, as a root does.
-type sharing struct {
+// An etcFixture shows the files of a directory in the place of /etc, as a root does.
+type etcFixture struct {
 	t          *testing.T
 	dir, store string
 	files      []conffiles.File
 }
 
-func newSharing(t *testing.T, names ...string) *sharing {
+func newSharing(t *testing.T, names ...string) *etcFixture {
 	t.Helper()
-	s := &sharing{t: t, dir: etcOfTest(t), store: t.TempDir()}
+	s := &etcFixture{t: t, dir: etcOfTest(t), store: t.TempDir()}
 	for _, name := range names {
 		s.write(name, "text of "+name+"\n")
 		s.files = append(s.files, conffiles.File{Name: name})
@@ -48,13 +48,13 @@ func newSharing(t *testing.T, names ...string) *sharing {
 	return s
 }
 
-func (s *sharing) write(name, text string) {
+func (s *etcFixture) write(name, text string) {
 	s.t.Helper()
 	testhost.WriteFile(s.t, filepath.Join(s.dir, name), text)
 }
 
 // planned is a plan that begins at a time.
-func (s *sharing) planned(began time.Time) *plan {
+func (s *etcFixture) planned(began time.Time) *plan {
 	s.t.Helper()
 	p := &plan{root: newDir(), rules: &rules{}, copies: openDir(s.store), began: began}
 	s.t.Cleanup(p.close)
@@ -68,14 +68,14 @@ func (s *sharing) planned(began time.Time) *plan {
 	return p
 }
 
-// later is a plan that begins long after the files have changed.
-func (s *sharing) later() *plan {
+// laterPlan is a plan that begins long after the files have changed.
+func (s *etcFixture) laterPlan() *plan {
 	s.t.Helper()
 	return s.planned(time.Now().Add(time.Hour))
 }
 
-// shows checks whether a plan shows the copies that many sandboxes have, or copies of its own.
-func (s *sharing) shows(p *plan, shared bool, versionsNow int) {
+// checkShown checks whether a plan shows the copies that many sandboxes have, or copies of its own.
+func (s *etcFixture) checkShown(p *plan, shared bool, versionsNow int) {
 	s.t.Helper()
 	if (p.root.under != nil) != shared {
 		s.t.Errorf("shared copies: %v, want %v", !shared, shared)
@@ -104,13 +104,13 @@ func TestAVersionOfCopiesIsMadeOnce(t *testing.T) {
 	s := newSharing(t, "tool/conf", "big")
 	s.write("big", strings.Repeat("x", mostConffileCopied+1))
 	for range 2 {
-		s.shows(s.later(), true, 1)
+		s.checkShown(s.laterPlan(), true, 1)
 	}
 	s.write("tool/conf", "another text\n")
-	s.shows(s.later(), true, 2)
+	s.checkShown(s.laterPlan(), true, 2)
 	s.write("tool/conf", "token = x\n")
 	for range 2 {
-		if got, want := describe(s.later().root, "/"), "/ dir 755\n/big file\n"; got != want {
+		if got, want := describe(s.laterPlan().root, "/"), "/ dir 755\n/big file\n"; got != want {
 			t.Errorf("got\n%s, want\n%s", got, want)
 		}
 	}
@@ -119,12 +119,12 @@ func TestAVersionOfCopiesIsMadeOnce(t *testing.T) {
 // A sandbox can show each version. So all versions stay.
 func TestVersionsOfCopiesStay(t *testing.T) {
 	s := newSharing(t, "conf")
-	first := s.later()
+	first := s.laterPlan()
 	for i := range mostVersions {
-		s.shows(s.later(), true, i+1)
+		s.checkShown(s.laterPlan(), true, i+1)
 		s.write("conf", fmt.Sprintf("text %d\n", i))
 	}
-	s.shows(s.later(), false, mostVersions)
+	s.checkShown(s.laterPlan(), false, mostVersions)
 	if err := first.root.readCopies(first.under.fd, "."); err != nil {
 		t.Fatal(err)
 	}
@@ -137,8 +137,8 @@ func TestVersionsOfCopiesStay(t *testing.T) {
 // not have the text of one state for the other state.
 func TestAFileThatChangesIsNotShared(t *testing.T) {
 	s := newSharing(t, "conf")
-	s.shows(s.planned(time.Now()), false, 0)
-	s.shows(s.later(), true, 1)
+	s.checkShown(s.planned(time.Now()), false, 0)
+	s.checkShown(s.laterPlan(), true, 1)
 
 	p := &plan{root: newDir(), rules: &rules{}, copies: openDir(s.store), began: time.Now().Add(time.Hour)}
 	t.Cleanup(p.close)
@@ -148,7 +148,7 @@ func TestAFileThatChangesIsNotShared(t *testing.T) {
 	}
 	c := conffilePlan{plan: p, etc: etc, to: p.root}
 	s.write("conf", "before\n")
-	one, err := c.look(s.files[0])
+	one, err := c.examine(s.files[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,9 +176,9 @@ func TestCopiesBesideOtherLaunchers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.shows(s.later(), false, 2)
+	s.checkShown(s.laterPlan(), false, 2)
 	unlock()
-	s.shows(s.later(), true, 1)
+	s.checkShown(s.laterPlan(), true, 1)
 }
 
 // Many launchers make the same version at a time.
@@ -187,11 +187,11 @@ func TestManyLaunchersMakeOneVersion(t *testing.T) {
 	plans := make([]*plan, 20)
 	var all sync.WaitGroup
 	for i := range plans {
-		all.Go(func() { plans[i] = s.later() })
+		all.Go(func() { plans[i] = s.laterPlan() })
 	}
 	all.Wait()
 	for _, p := range plans {
-		s.shows(p, p.root.under != nil, 1)
+		s.checkShown(p, p.root.under != nil, 1)
 	}
 }
 
@@ -201,10 +201,10 @@ func TestCopiesNeedRoom(t *testing.T) {
 	testhost.PrivateMounts(t)
 	for _, options := range []string{"size=96k", "nr_inodes=40"} {
 		mountAt(t, "tmpfs", s.store, options)
-		s.shows(s.later(), false, 0)
+		s.checkShown(s.laterPlan(), false, 0)
 	}
 	mountAt(t, "tmpfs", s.store, "size=160k,nr_inodes=100")
-	s.shows(s.later(), true, 1)
+	s.checkShown(s.laterPlan(), true, 1)
 }
 
 // The file system can become full meanwhile, or refuse a name.

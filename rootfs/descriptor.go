@@ -11,7 +11,7 @@ import (
 
 // heldSource makes a source of a descriptor that somebody else opened for path,
 // in place of opening that. The file stays its owner's.
-func heldSource(path string, file *os.File, writable bool, as shown, r *rules, peer *Peer) (*source, error) {
+func heldSource(path string, file *os.File, writable bool, as ownerView, r *rules, peer *Peer) (*source, error) {
 	if peer != nil {
 		if err := peer.mayShow(path, file); err != nil {
 			return nil, err

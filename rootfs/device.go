@@ -58,7 +58,7 @@ func (b *builder) mountDevices(name string) (path, note string, err error) {
 	defer descriptor.CloseFD(mnt)
 	err = b.makeNodes(mnt)
 	if err == nil {
-		err = opens(mnt, "null")
+		err = tryOpen(mnt, "null")
 	}
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENXIO) {
 		return "", sharedDevices, nil
@@ -80,9 +80,9 @@ func (b *builder) mountDevices(name string) (path, note string, err error) {
 	return filepath.Join(b.dir, name), "", nil
 }
 
-// opens tries to open a node: a device cgroup may allow nodes to be made, and not to be
+// tryOpen tries to open a node: a device cgroup may allow nodes to be made, and not to be
 // used.
-func opens(dir int, name string) error {
+func tryOpen(dir int, name string) error {
 	fd, err := unix.Openat(dir, name, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", name, err)
@@ -107,7 +107,7 @@ func (b *builder) makeNodes(dir int) error {
 		if err := unix.Fchmodat(dir, d.name, 0o666, 0); err != nil {
 			return fmt.Errorf("chmod %s: %w", d.name, err)
 		}
-		if err := b.own(dir, d.name, root, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		if err := b.chown(dir, d.name, root, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return fmt.Errorf("%s: %w", d.name, err)
 		}
 	}

@@ -33,7 +33,7 @@ func (p *plan) dirRoot(dir string) error {
 func (p *plan) rootOf(s *source) error {
 	p.root.kind, p.root.src = bindNode, s
 	for _, name := range notTaken {
-		p.root.put(name, newDir())
+		p.root.addChild(name, newDir())
 	}
 	if err := p.unfoldOne(p.root); err != nil {
 		return fmt.Errorf("rootfs: %w", err)
@@ -48,17 +48,17 @@ func (p *plan) hostRoot(cfg *Config) error {
 	if err != nil {
 		return fmt.Errorf("the host's own root: %w", err)
 	}
-	p.root.put("usr", &node{kind: bindNode, src: usr})
+	p.root.addChild("usr", &node{kind: bindNode, src: usr})
 	for _, name := range hostpaths.OwnTop {
 		if err := p.takeTop(name); err != nil {
 			return fmt.Errorf("the host's own root: %w", err)
 		}
 	}
-	etc := p.root.put("etc", newDir())
+	etc := p.root.addChild("etc", newDir())
 	for name, content := range generatedEtc(cfg) {
-		etc.put(name, &node{kind: fileNode, text: content})
+		etc.addChild(name, &node{kind: fileNode, text: content})
 	}
-	etc.put("mtab", &node{kind: linkNode, text: "../proc/self/mounts"})
+	etc.addChild("mtab", &node{kind: linkNode, text: "../proc/self/mounts"})
 	if err := p.takeEtc(etc); err != nil {
 		return fmt.Errorf("the host's own root: %w", err)
 	}
@@ -74,7 +74,7 @@ func (p *plan) takeTop(name string) error {
 	link, err := os.Readlink("/" + name)
 	switch {
 	case err == nil:
-		p.root.put(name, &node{kind: linkNode, text: link})
+		p.root.addChild(name, &node{kind: linkNode, text: link})
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
@@ -83,7 +83,7 @@ func (p *plan) takeTop(name string) error {
 	}
 	s, err := p.openHost("/" + name)
 	if err == nil {
-		p.root.put(name, &node{kind: bindNode, src: s})
+		p.root.addChild(name, &node{kind: bindNode, src: s})
 	}
 	return err
 }
@@ -94,11 +94,11 @@ func (n *node) putBelow(name string, child *node, directory func() *node) {
 	for _, d := range split(dir) {
 		next := n.children[d]
 		if next == nil {
-			next = n.put(d, directory())
+			next = n.addChild(d, directory())
 		}
 		n = next
 	}
-	n.put(base, child)
+	n.addChild(base, child)
 }
 
 // generatedEtc are the files of /etc that are the sandbox's own.

@@ -33,8 +33,8 @@ func (i ids) host() owner {
 func (i ids) uids() []syscall.SysProcIDMap { return extents(i.base, i.user.UID, i.host().uid) }
 func (i ids) gids() []syscall.SysProcIDMap { return extents(i.base, i.user.GID, i.host().gid) }
 
-// own is the id map of the sandbox's user namespace.
-func (i ids) own() userns.Map { return userns.Map{UIDs: i.uids(), GIDs: i.gids()} }
+// namespaceMap is the id map of the sandbox's user namespace.
+func (i ids) namespaceMap() userns.Map { return userns.Map{UIDs: i.uids(), GIDs: i.gids()} }
 
 // extents map a range, with one id of the inside to an id of the host's own.
 func extents(base, inside, host uint32) []syscall.SysProcIDMap {
@@ -65,7 +65,7 @@ func hostID(m []syscall.SysProcIDMap, inside uint32) int {
 // mapFor is the id map of a source's mount.
 func (i ids) mapFor(s *source) userns.Map {
 	if s.shown == asOnDisk {
-		return i.own()
+		return i.namespaceMap()
 	}
 	host := i.host()
 	one := func(disk, host uint32) []syscall.SysProcIDMap {
@@ -133,7 +133,7 @@ func (r *Root) takeWritable(sources []*source, spaces *userns.Namespaces) error 
 			return fmt.Errorf("%s belongs to %d:%d and %s to %d:%d, and neither file system can be idmapped: give them one owner, or bind one read-only",
 				plain.path, plain.uid, plain.gid, s.path, s.uid, s.gid)
 		default:
-			if _, err := r.plan.mounted.of(s); err != nil {
+			if _, err := r.plan.mounted.checkedMountsOf(s); err != nil {
 				return err
 			}
 			if err := s.clone(-1, true); err != nil {
@@ -146,7 +146,7 @@ func (r *Root) takeWritable(sources []*source, spaces *userns.Namespaces) error 
 
 // goDirect makes a source's owner the host's user behind the sandbox's.
 func (r *Root) goDirect(s *source, spaces *userns.Namespaces) error {
-	m, err := r.plan.mounted.of(s)
+	m, err := r.plan.mounted.checkedMountsOf(s)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (r *Root) goDirect(s *source, spaces *userns.Namespaces) error {
 		return fmt.Errorf("%s belongs to %d:%d, which lies in the sandbox's own id range: chown it to an ordinary user", s.path, s.uid, s.gid)
 	}
 	r.ids.direct = &owner{s.uid, s.gid}
-	r.note("%s is on %s, which cannot be idmapped: user %d:%d of the sandbox is user %d:%d of the host",
+	r.addNote("%s is on %s, which cannot be idmapped: user %d:%d of the sandbox is user %d:%d of the host",
 		s.path, m.fsType, r.ids.user.UID, r.ids.user.GID, s.uid, s.gid)
 	return nil
 }
@@ -177,10 +177,10 @@ func (r *Root) takeReadOnly(s *source, spaces *userns.Namespaces) error {
 	}
 	if s.shown == asNobody {
 		if s.foreign {
-			r.note("%s belongs to user %d, and another user asks for it: its files belong to nobody in the sandbox", s.origin, s.uid)
+			r.addNote("%s belongs to user %d, and another user asks for it: its files belong to nobody in the sandbox", s.origin, s.uid)
 		}
 		if s.dir {
-			if _, err := r.plan.mounted.of(s); err != nil {
+			if _, err := r.plan.mounted.checkedMountsOf(s); err != nil {
 				return err
 			}
 		}
@@ -193,18 +193,18 @@ func (r *Root) takeReadOnly(s *source, spaces *userns.Namespaces) error {
 	if err == nil || !unsupported(err) {
 		return err
 	}
-	m, err := r.plan.mounted.of(s)
+	m, err := r.plan.mounted.checkedMountsOf(s)
 	if err != nil {
 		return err
 	}
 	if s.shown == asOnDisk || r.ids.direct == nil || *r.ids.direct != (owner{s.uid, s.gid}) {
-		r.note("%s is on %s, or has another file system below it, that cannot be idmapped: its files belong to nobody in the sandbox", s.origin, m.fsType)
+		r.addNote("%s is on %s, or has another file system below it, that cannot be idmapped: its files belong to nobody in the sandbox", s.origin, m.fsType)
 	}
 	return s.clone(-1, true)
 }
 
-// note adds a note once.
-func (r *Root) note(format string, args ...any) {
+// addNote adds a note once.
+func (r *Root) addNote(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(r.notes, text) {
 		r.notes = append(r.notes, text)
 	}

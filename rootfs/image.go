@@ -37,7 +37,7 @@ func (p *plan) overlaidRoot(s *source) {
 	s.path, s.image, s.overlay = "/", true, &overlay{}
 	p.root.kind, p.root.src = bindNode, s
 	for _, name := range notTaken {
-		p.root.put(name, &node{kind: passNode})
+		p.root.addChild(name, &node{kind: passNode})
 	}
 }
 

@@ -67,7 +67,7 @@ func (b *builder) upper(lower *source, number string) error {
 	if err := makeLayer(dir, lower.tree); err != nil || !lower.image {
 		return err
 	}
-	if err := b.own(dir, "data", newDir(), unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	if err := b.chown(dir, "data", newDir(), unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
 	return unix.Fchmodat(dir, "data", 0o755, 0)
@@ -247,5 +247,5 @@ func (b *builder) point(lower, top int, p point) error {
 	if err := unix.Mkdirat(top, p.rel, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	return b.own(top, p.rel, newDir(), unix.AT_SYMLINK_NOFOLLOW)
+	return b.chown(top, p.rel, newDir(), unix.AT_SYMLINK_NOFOLLOW)
 }

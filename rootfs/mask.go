@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
-// hide covers paths that overlays must not show with empty files and directories.
-func (p *plan) hide() error {
+// hidePaths covers paths that overlays must not show with empty files and directories.
+func (p *plan) hidePaths() error {
 	var overlaid []*source
 	p.root.eachSource(func(s *source) {
 		if s.overlay != nil && !s.image { // an image has no paths of the host
@@ -19,9 +19,9 @@ func (p *plan) hide() error {
 		}
 	})
 	for _, s := range overlaid {
-		seen := newLooks(s)
+		seen := newAbsences(s)
 		for _, place := range p.hidden(s) {
-			if rel := s.holds(place); rel != "" && seen.mayHave(rel) {
+			if rel := s.pathWithin(place); rel != "" && seen.mayHave(rel) {
 				if err := p.hideAt(path.Join(s.path, rel)); err != nil {
 					return fmt.Errorf("overlay %s: %w", s.path, err)
 				}
@@ -46,8 +46,8 @@ func (p *plan) hidden(s *source) []string {
 	return hidden
 }
 
-// holds is where in the source a path of the host lies, empty if it does not.
-func (s *source) holds(place string) string {
+// pathWithin is where in the source a path of the host lies, empty if it does not.
+func (s *source) pathWithin(place string) string {
 	for _, top := range []string{s.path, s.real} {
 		if place != top && hostpaths.Within(place, top) {
 			return strings.TrimPrefix(strings.TrimPrefix(place, top), "/")

@@ -95,10 +95,10 @@ func (r *Root) Mount(dir string) (m Mounted, err error) {
 	if note != "" {
 		r.notes = append(r.notes, note)
 	}
-	aside, late := newDir(), root.late("/", false)
+	aside, late := newDir(), root.lateBinds("/", false)
 	for i, l := range late {
 		name := strconv.Itoa(i)
-		aside.put(name, l.node)
+		aside.addChild(name, l.node)
 		m.Binds = append(m.Binds, specs.Mount{
 			Destination: l.target, Source: filepath.Join(dir, "aside", name), Type: "bind", Options: []string{"rbind"},
 		})
@@ -122,14 +122,14 @@ type lateBind struct {
 	node   *node
 }
 
-func (n *node) late(at string, covered bool) []lateBind {
+func (n *node) lateBinds(at string, covered bool) []lateBind {
 	covered = covered || n.covered
 	if covered && n.kind == bindNode {
 		return []lateBind{{at, n}}
 	}
 	var all []lateBind
 	for _, name := range slices.Sorted(maps.Keys(n.children)) {
-		all = append(all, n.children[name].late(path.Join(at, name), covered)...)
+		all = append(all, n.children[name].lateBinds(path.Join(at, name), covered)...)
 	}
 	return all
 }
@@ -222,7 +222,7 @@ func (b *builder) directory(parent int, name string, n *node) error {
 	if err := unix.Mkdirat(parent, name, 0o700); err != nil {
 		return fmt.Errorf("mkdir: %w", err)
 	}
-	if err := b.own(parent, name, n, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	if err := b.chown(parent, name, n, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
 	if err := unix.Fchmodat(parent, name, n.mode, 0); err != nil {
@@ -246,7 +246,7 @@ func (b *builder) link(parent int, name string, n *node) error {
 	if err := unix.Symlinkat(n.text, parent, name); err != nil {
 		return fmt.Errorf("symlink: %w", err)
 	}
-	return b.own(parent, name, n, unix.AT_SYMLINK_NOFOLLOW)
+	return b.chown(parent, name, n, unix.AT_SYMLINK_NOFOLLOW)
 }
 
 func (b *builder) file(parent int, name string, n *node) error {
@@ -265,10 +265,10 @@ func (b *builder) file(parent int, name string, n *node) error {
 	if err := unix.Fchmod(fd, 0o644); err != nil {
 		return fmt.Errorf("chmod: %w", err)
 	}
-	return b.own(fd, "", n, unix.AT_EMPTY_PATH)
+	return b.chown(fd, "", n, unix.AT_EMPTY_PATH)
 }
 
-func (b *builder) own(fd int, name string, n *node, flags int) error {
+func (b *builder) chown(fd int, name string, n *node, flags int) error {
 	if err := unix.Fchownat(fd, name, hostID(b.uids, n.uid), hostID(b.gids, n.gid), flags); err != nil {
 		return fmt.Errorf("chown: %w", err)
 	}
@@ -343,14 +343,14 @@ func move(tree, at int) error {
 // than the planned one, but it is below the bind in any case, and no symbolic link.
 func (b *builder) within(parent int, n *node) error {
 	for _, name := range slices.Sorted(maps.Keys(n.children)) {
-		if err := b.onto(parent, name, n.children[name]); err != nil {
+		if err := b.attachNamed(parent, name, n.children[name]); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func (b *builder) onto(parent int, name string, n *node) error {
+func (b *builder) attachNamed(parent int, name string, n *node) error {
 	fd, err := openBeneath(parent, name)
 	if err != nil {
 		return fmt.Errorf("open: %w", err)

@@ -20,8 +20,8 @@ const maxSubmounts = 32
 // overlay marks a source as one: its layer's number, once that is known.
 type overlay struct{ layer int }
 
-// again is the same of another source.
-func (o *overlay) again() *overlay {
+// ofOtherSource is the same overlay of another source.
+func (o *overlay) ofOtherSource() *overlay {
 	if o == nil {
 		return nil
 	}
@@ -138,7 +138,7 @@ func (p *plan) overlayAt(t target) (*node, error) {
 // and would show the empty directories below them.
 func (p *plan) placeSubmounts(parent *node, at string) error {
 	s := parent.src
-	m, err := p.mounted.of(s)
+	m, err := p.mounted.checkedMountsOf(s)
 	if err != nil {
 		return err
 	}

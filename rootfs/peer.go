@@ -39,7 +39,7 @@ import (
 //   - Writes go only to sources that the peer owns, and below these to files that
 //     the peer's user and group, or every user, may write to.
 //   - The lookups of this package below a source, to make a mount point
-//     there, have the peer's rights ([Peer.do]), and so have those
+//     there, have the peer's rights ([Peer.withRights]), and so have those
 //     for language prefixes, whose paths come from the peer: neither the names
 //     in a closed directory nor files behind one are found out.
 //   - Everything is decided on the held descriptor, and that is mounted.
@@ -75,7 +75,7 @@ func (p *Peer) FindLanguages(
 	for i, b := range binds {
 		shown[i] = languages.Bind{Source: b.Source, Target: b.Target}
 	}
-	err = p.do(func() (err error) {
+	err = p.withRights(func() (err error) {
 		found, err = languages.Find(pathList, home, shown, absences)
 		return err
 	})
@@ -99,12 +99,12 @@ func (p *Peer) limit(s *source) error {
 	return nil
 }
 
-// do runs f with the peer's rights to files and without the capabilities that
+// withRights runs f with the peer's rights to files and without the capabilities that
 // go around them, as file servers do: setfsuid(2) is of the calling thread and
 // takes CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH and their like from it
 // (capabilities(7), "Effect of user ID changes on capabilities"). A nil peer has
 // those of the process.
-func (p *Peer) do(f func() error) (err error) {
+func (p *Peer) withRights(f func() error) (err error) {
 	if p == nil {
 		return f()
 	}

@@ -52,9 +52,9 @@ func opened(t *testing.T, path string, flags int) *os.File {
 	return f
 }
 
-// owned writes a file, or makes a directory for a name that ends with a slash,
+// writeOwned writes a file, or makes a directory for a name that ends with a slash,
 // with a mode and an owner.
-func owned(t *testing.T, path string, mode os.FileMode, uid, gid int) {
+func writeOwned(t *testing.T, path string, mode os.FileMode, uid, gid int) {
 	t.Helper()
 	if strings.HasSuffix(path, "/") {
 		if err := os.MkdirAll(path, 0o755); err != nil {
@@ -73,9 +73,9 @@ func owned(t *testing.T, path string, mode os.FileMode, uid, gid int) {
 func TestPeerOwnsWhatItWrites(t *testing.T) {
 	testhost.PrivateMounts(t)
 	dir := t.TempDir()
-	owned(t, dir+"/ws/", 0o700, peerID, peerGID)
-	owned(t, dir+"/ws/secret", 0o600, peerID, peerGID)
-	owned(t, dir+"/file", 0o600, peerID, peerGID)
+	writeOwned(t, dir+"/ws/", 0o700, peerID, peerGID)
+	writeOwned(t, dir+"/ws/secret", 0o600, peerID, peerGID)
+	writeOwned(t, dir+"/file", 0o600, peerID, peerGID)
 	r, m := mounted(t, peerConfig(t, Config{Workspace: dir + "/ws", Binds: []Bind{{Source: dir + "/file", Target: "/data/file", Writable: true}}}, os.O_RDONLY))
 	inside(t, r, m.Path, 1000, "cat /workspace/secret > /workspace/copy; echo more >> /data/file")
 	if got := ownerOf(t, dir+"/ws/copy"); got != (owner{peerID, peerGID}) {
@@ -92,11 +92,11 @@ func TestPeerOwnsWhatItWrites(t *testing.T) {
 func TestPeerReadsNothingOfOthers(t *testing.T) {
 	testhost.PrivateMounts(t)
 	dir := t.TempDir()
-	owned(t, dir+"/theirs/", 0o755, otherID, otherID)
-	owned(t, dir+"/mine/", 0o755, peerID, peerGID)
+	writeOwned(t, dir+"/theirs/", 0o755, otherID, otherID)
+	writeOwned(t, dir+"/mine/", 0o755, peerID, peerGID)
 	// In a directory with the set-group-id bit of a group that the peer is not in.
-	owned(t, dir+"/grouped/", 0o755, peerID, 4)
-	owned(t, dir+"/member/", 0o755, peerID, 2002)
+	writeOwned(t, dir+"/grouped/", 0o755, peerID, 4)
+	writeOwned(t, dir+"/member/", 0o755, peerID, 2002)
 	type file struct {
 		path     string
 		mode     os.FileMode
@@ -120,15 +120,15 @@ func TestPeerReadsNothingOfOthers(t *testing.T) {
 		{"member/group", 0o640, 0, 2002, true},
 	}
 	for _, f := range files {
-		owned(t, filepath.Join(dir, f.path), f.mode, f.uid, f.gid)
+		writeOwned(t, filepath.Join(dir, f.path), f.mode, f.uid, f.gid)
 	}
-	owned(t, dir+"/theirs/closed/", 0o700, otherID, otherID)
+	writeOwned(t, dir+"/theirs/closed/", 0o700, otherID, otherID)
 	// Two go in as the root itself, too, and have what a shell needs.
 	for _, root := range []string{"theirs", "mine"} {
 		for _, name := range []string{"bin", "lib", "lib64"} {
 			testhost.Symlink(t, "usr/"+name, filepath.Join(dir, root, name))
 		}
-		owned(t, filepath.Join(dir, root)+"/usr/", 0o755, 0, 0)
+		writeOwned(t, filepath.Join(dir, root)+"/usr/", 0o755, 0, 0)
 	}
 	asBinds := Config{}
 	for _, name := range []string{"theirs", "mine", "grouped", "member"} {
@@ -174,11 +174,11 @@ func TestPeersGroupWhereNothingIsIdmapped(t *testing.T) {
 func TestWhatAPeerIsRefused(t *testing.T) {
 	testhost.PrivateMounts(t)
 	dir := t.TempDir()
-	owned(t, dir+"/mine/", 0o755, peerID, peerGID)
-	owned(t, dir+"/mine/file", 0o644, peerID, peerGID)
-	owned(t, dir+"/theirs/", 0o777, otherID, otherID)
-	owned(t, dir+"/theirs/file", 0o666, otherID, otherID)
-	owned(t, dir+"/roots/", 0o777, 0, 0)
+	writeOwned(t, dir+"/mine/", 0o755, peerID, peerGID)
+	writeOwned(t, dir+"/mine/file", 0o644, peerID, peerGID)
+	writeOwned(t, dir+"/theirs/", 0o777, otherID, otherID)
+	writeOwned(t, dir+"/theirs/file", 0o666, otherID, otherID)
+	writeOwned(t, dir+"/roots/", 0o777, 0, 0)
 	bind := func(path string, writable bool) Config {
 		return Config{Binds: []Bind{{Source: path, Target: "/data", Writable: writable}}}
 	}
@@ -231,10 +231,10 @@ func TestWhatAPeerIsRefused(t *testing.T) {
 func TestSwappedSymlinkOfAPeer(t *testing.T) {
 	testhost.PrivateMounts(t)
 	dir := t.TempDir()
-	owned(t, dir+"/mine/", 0o755, peerID, peerGID)
-	owned(t, dir+"/mine/which", 0o644, peerID, peerGID)
-	owned(t, dir+"/theirs/which", 0o644, otherID, otherID)
-	owned(t, dir+"/theirs/", 0o700, otherID, otherID)
+	writeOwned(t, dir+"/mine/", 0o755, peerID, peerGID)
+	writeOwned(t, dir+"/mine/which", 0o644, peerID, peerGID)
+	writeOwned(t, dir+"/theirs/which", 0o644, otherID, otherID)
+	writeOwned(t, dir+"/theirs/", 0o700, otherID, otherID)
 	for _, writable := range []bool{false, true} {
 		link := filepath.Join(dir, "link")
 		testhost.Symlink(t, dir+"/mine", link)
@@ -265,13 +265,13 @@ func TestSwappedSymlinkOfAPeer(t *testing.T) {
 func TestPeerLooksIntoNoClosedDirectory(t *testing.T) {
 	testhost.PrivateMounts(t)
 	dir := t.TempDir()
-	owned(t, dir+"/theirs/closed/there/x", 0o644, otherID, otherID)
-	owned(t, dir+"/theirs/listed/x", 0o644, otherID, otherID)
-	owned(t, dir+"/theirs/closed/", 0o700, otherID, otherID)
-	owned(t, dir+"/theirs/entered/x", 0o644, otherID, otherID)
-	owned(t, dir+"/theirs/entered/", 0o711, otherID, otherID) // can be entered, not listed
-	owned(t, dir+"/theirs/listed/", 0o744, otherID, otherID)  // can be listed, not entered
-	owned(t, dir+"/mine/", 0o755, peerID, peerGID)
+	writeOwned(t, dir+"/theirs/closed/there/x", 0o644, otherID, otherID)
+	writeOwned(t, dir+"/theirs/listed/x", 0o644, otherID, otherID)
+	writeOwned(t, dir+"/theirs/closed/", 0o700, otherID, otherID)
+	writeOwned(t, dir+"/theirs/entered/x", 0o644, otherID, otherID)
+	writeOwned(t, dir+"/theirs/entered/", 0o711, otherID, otherID) // can be entered, not listed
+	writeOwned(t, dir+"/theirs/listed/", 0o744, otherID, otherID)  // can be listed, not entered
+	writeOwned(t, dir+"/mine/", 0o755, peerID, peerGID)
 	for _, below := range []string{"closed/there/new", "closed/there", "closed/none/new", "closed/new", "listed/x/y", "listed/new", "entered/new"} {
 		for _, c := range []Config{
 			{Binds: []Bind{{Source: dir + "/theirs", Target: "/data"}, {Source: dir + "/mine", Target: "/data/" + below}}},
@@ -287,7 +287,7 @@ func TestPeerLooksIntoNoClosedDirectory(t *testing.T) {
 func TestPeersDescriptorsOfOtherMountNamespaces(t *testing.T) {
 	testhost.PrivateMounts(t)
 	dir := t.TempDir()
-	owned(t, dir+"/mine/", 0o755, peerID, peerGID)
+	writeOwned(t, dir+"/mine/", 0o755, peerID, peerGID)
 	config := Config{Binds: []Bind{{Source: dir + "/mine", Target: "/data"}}}
 	for name, c := range map[string]Config{
 		"a peer": peerConfig(t, config, os.O_RDONLY),
@@ -337,7 +337,7 @@ func TestPeersLanguages(t *testing.T) {
 	}
 	shown := testhost.Python(t, dir+"/opt/shown")
 	hidden := testhost.Python(t, dir+"/home/closed/hidden")
-	owned(t, dir+"/home/closed/", 0o700, otherID, otherID)
+	writeOwned(t, dir+"/home/closed/", 0o700, otherID, otherID)
 	testhost.Symlink(t, hidden, dir+"/opt/link")
 	p := testPeer()
 	for path, want := range map[string]string{shown: shown, hidden: "", dir + "/opt/link": ""} {
@@ -361,13 +361,13 @@ func TestPeersLanguages(t *testing.T) {
 func TestPeersRightsEndWithTheCall(t *testing.T) {
 	asRoot(t)
 	dir := t.TempDir()
-	owned(t, dir+"/roots", 0o600, 0, 0)
-	owned(t, dir+"/group", 0o640, 0, 2002)
+	writeOwned(t, dir+"/roots", 0o600, 0, 0)
+	writeOwned(t, dir+"/group", 0o640, 0, 2002)
 	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	before := testhost.ThreadIDs(t)
-	err := testPeer().do(func() error {
+	err := testPeer().withRights(func() error {
 		if _, err := os.ReadFile(dir + "/roots"); !errors.Is(err, fs.ErrPermission) {
 			t.Errorf("root's file: %v", err)
 		}
@@ -399,7 +399,7 @@ func TestProcessThatKeepsItsRightsServesNoPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	called := false
-	err := testPeer().do(func() error { called = true; return nil })
+	err := testPeer().withRights(func() error { called = true; return nil })
 	if called || err == nil || !strings.Contains(err.Error(), "SECBIT_NO_SETUID_FIXUP") {
 		t.Errorf("called: %v, error %v", called, err)
 	}

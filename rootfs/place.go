@@ -25,14 +25,14 @@ func (p *plan) place(target string, n *node) error {
 		return p.cover(target, at, n)
 	}
 	if at.bind != nil && at.bind.src.overlay != nil {
-		at.below(missing).through(n)
+		at.descend(missing).through(n)
 		return nil
 	}
 	parent, err := p.directory(at, missing[:len(missing)-1])
 	if err != nil {
 		return fmt.Errorf("bind target %s: %w", target, err)
 	}
-	parent.put(missing[len(missing)-1], n)
+	parent.addChild(missing[len(missing)-1], n)
 	return nil
 }
 
@@ -61,8 +61,8 @@ func (p *plan) cover(target string, at spot, n *node) error {
 	return nil
 }
 
-// below is a place below this one, for which the overlay will have a directory.
-func (s spot) below(names []string) spot {
+// descend is a place below this one, for which the overlay will have a directory.
+func (s spot) descend(names []string) spot {
 	s.node, s.rel = nil, path.Join(s.rel, path.Join(names...))
 	return s
 }
@@ -97,7 +97,7 @@ func (p *plan) reserve(target string) error {
 	case len(missing) == 0 && !at.dir:
 		return fmt.Errorf("mount point %s: it is not a directory in the root", target)
 	case len(missing) > 0 && at.bind != nil && at.bind.src.overlay != nil:
-		at.below(missing).through(&node{kind: passNode, covered: true})
+		at.descend(missing).through(&node{kind: passNode, covered: true})
 	case len(missing) > 0:
 		dir, err := p.directory(at, missing)
 		if err != nil {
@@ -131,7 +131,7 @@ func (p *plan) directory(at spot, names []string) (*node, error) {
 		}
 	}
 	for _, name := range names {
-		n = n.put(name, newDir())
+		n = n.addChild(name, newDir())
 	}
 	return n, nil
 }
@@ -195,9 +195,9 @@ func (p *plan) unfoldEntry(n *node, name string) error {
 	case child != nil && s != nil:
 		child.kind, child.src = bindNode, s
 	case s != nil:
-		n.put(name, &node{kind: bindNode, src: s})
+		n.addChild(name, &node{kind: bindNode, src: s})
 	case link != "":
-		n.put(name, &node{kind: linkNode, text: link})
+		n.addChild(name, &node{kind: linkNode, text: link})
 	}
 	return nil
 }

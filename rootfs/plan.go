@@ -53,7 +53,7 @@ type node struct {
 
 func newDir() *node { return &node{kind: dirNode, mode: 0o755, children: map[string]*node{}} }
 
-func (n *node) put(name string, child *node) *node {
+func (n *node) addChild(name string, child *node) *node {
 	if n.children == nil {
 		n.children = map[string]*node{}
 	}
@@ -96,7 +96,7 @@ func (p *plan) close() {
 }
 
 // open is openSource for a source that is not written to and that the plan closes.
-func (p *plan) open(name string, as shown) (*source, error) {
+func (p *plan) open(name string, as ownerView) (*source, error) {
 	p.stamps.add(name)
 	s, err := openSource(name, false, as, p.rules)
 	if err == nil {
@@ -107,11 +107,11 @@ func (p *plan) open(name string, as shown) (*source, error) {
 
 // openNamed opens a source that the user named: by the descriptor that came with it, or
 // else, for a caller that may see everything, by its path.
-func (p *plan) openNamed(name string, writable bool, as shown) (*source, error) {
+func (p *plan) openNamed(name string, writable bool, as ownerView) (*source, error) {
 	return p.openNamedBy(p.rules, name, writable, as)
 }
 
-func (p *plan) openNamedBy(r *rules, name string, writable bool, as shown) (s *source, err error) {
+func (p *plan) openNamedBy(r *rules, name string, writable bool, as ownerView) (s *source, err error) {
 	file := p.files[name]
 	switch {
 	case file == nil && p.peer != nil:
@@ -145,7 +145,7 @@ func (p *plan) openPrefix(name string) (*source, error) {
 		return nil, fmt.Errorf("%q: must be an absolute path", name)
 	}
 	fd := -1
-	err := p.peer.do(func() (err error) {
+	err := p.peer.withRights(func() (err error) {
 		fd, err = descriptor.Open(unix.AT_FDCWD, name, descriptor.NoMagicLinks, unix.O_RDONLY|unix.O_DIRECTORY)
 		return err
 	})
@@ -175,7 +175,7 @@ type spot struct {
 // find walks to a path of the planned root. It returns the rest of the path that is
 // missing.
 func (p *plan) find(target string) (at spot, missing []string, err error) {
-	trail := []spot{spot{path: "/", dir: true}.onto(p.root)}
+	trail := []spot{spot{path: "/", dir: true}.withNode(p.root)}
 	todo := split(target)
 	for links := 0; len(todo) > 0; {
 		name := todo[0]
@@ -224,13 +224,13 @@ func (s spot) step(name string) (spot, string, error) {
 		case child.kind == linkNode:
 			return s, child.text, nil
 		default:
-			return next.onto(child), "", nil
+			return next.withNode(child), "", nil
 		}
 	}
 	if s.bind == nil {
 		return s, "", fs.ErrNotExist
 	}
-	f, err := s.bind.src.look(next.rel)
+	f, err := s.bind.src.lookup(next.rel)
 	if err != nil {
 		return s, "", fmt.Errorf("look at %s in %s: %w", next.rel, s.bind.src.path, err)
 	}
@@ -238,8 +238,8 @@ func (s spot) step(name string) (spot, string, error) {
 	return next, f.link, nil
 }
 
-// onto is the spot with a node that was found there.
-func (s spot) onto(n *node) spot {
+// withNode is the spot with a node that was found there.
+func (s spot) withNode(n *node) spot {
 	if n.kind == sameNode {
 		n = n.same
 	}

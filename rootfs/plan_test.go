@@ -368,7 +368,7 @@ func TestUnfoldedDirectoryKeepsItsAccess(t *testing.T) {
 	asRoot(t)
 	dir := ownedDir(t, 1234, 5678)
 	for _, test := range []struct {
-		as             shown
+		as             ownerView
 		mode           os.FileMode
 		uid, gid       uint32
 		wantMode       uint32

@@ -38,7 +38,7 @@ func Open(cfg Config) (*Root, error) {
 	r := &Root{ids: ids{base: cfg.IDBase, user: cfg.User}, store: cfg.Store, cgroups: cfg.Cgroups}
 	spaces := userns.Namespaces{Owner: cfg.IDBase}
 	defer spaces.Close()
-	spaces.Start(r.ids.own())
+	spaces.Start(r.ids.namespaceMap())
 	p, err := newPlan(cfg, func(s *source) {
 		if s.shown != asNobody {
 			spaces.Start(r.ids.mapFor(s))
@@ -58,7 +58,7 @@ func Open(cfg Config) (*Root, error) {
 		err = r.mapStore(&spaces)
 	}
 	if err == nil {
-		r.users, err = spaces.File(r.ids.own())
+		r.users, err = spaces.File(r.ids.namespaceMap())
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -146,7 +146,7 @@ func newPlan(cfg Config, opened func(*source)) (_ *plan, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.base(&cfg, opened); err != nil {
+	if err := p.layOutBase(&cfg, opened); err != nil {
 		return nil, err
 	}
 	if err := p.reserveAll(&cfg); err != nil {
@@ -169,7 +169,7 @@ func newPlan(cfg Config, opened func(*source)) (_ *plan, err error) {
 	if err := p.placeApt(); err != nil {
 		return nil, err
 	}
-	return p, p.hide()
+	return p, p.hidePaths()
 }
 
 // placePrefixes shows the language prefixes, if they are not shown already.
@@ -204,8 +204,8 @@ func (p *plan) placeNamed(t target) error {
 	return p.place(t.target, &node{kind: bindNode, src: t.src, named: true})
 }
 
-// base lays out the root below the binds.
-func (p *plan) base(cfg *Config, opened func(*source)) error {
+// layOutBase lays out the root below the binds.
+func (p *plan) layOutBase(cfg *Config, opened func(*source)) error {
 	if slices.Contains(cfg.Overlays, "/") {
 		return p.wholeRoot(opened)
 	}

@@ -24,12 +24,12 @@ func (c *conffilePlan) share(found []candidate) error {
 	defer dir.Close()
 	own := map[string]*node{}
 	c.to.hostFiles("", own)
-	var all []copied
+	var all []copiedFile
 	for _, name := range slices.Sorted(maps.Keys(own)) {
-		all = append(all, copied{name: name, state: own[name].host, link: true})
+		all = append(all, copiedFile{name: name, state: own[name].host, link: true})
 	}
 	for _, one := range found {
-		all = append(all, copied{name: one.Name, sum: one.Sum, state: one.state})
+		all = append(all, copiedFile{name: one.Name, sum: one.Sum, state: one.state})
 	}
 	key, err := copyKey(all)
 	if err != nil {
@@ -68,8 +68,8 @@ func (n *node) hostFiles(at string, files map[string]*node) {
 
 // addCopies makes the version of a key, and returns the names of the files. The texts must be those of the
 // states in the key.
-func (c *conffilePlan) addCopies(store copyStore, key string, all []copied, found []candidate, own map[string]*node) ([]string, error) {
-	if slices.ContainsFunc(all, func(f copied) bool { return !f.settled(c.began) }) {
+func (c *conffilePlan) addCopies(store copyStore, key string, all []copiedFile, found []candidate, own map[string]*node) ([]string, error) {
+	if slices.ContainsFunc(all, func(f copiedFile) bool { return !f.settled(c.began) }) {
 		return nil, errUnsettled
 	}
 	unlock, err := store.lock()
@@ -90,7 +90,7 @@ func (c *conffilePlan) addCopies(store copyStore, key string, all []copied, foun
 	if len(texts) == 0 {
 		return nil, errNoCopies
 	}
-	if slices.ContainsFunc(all, func(f copied) bool { return !f.unchanged(c.etc.fd) }) {
+	if slices.ContainsFunc(all, func(f copiedFile) bool { return !f.unchanged(c.etc.fd) }) {
 		return nil, errUnsettled
 	}
 	return slices.Collect(maps.Keys(texts)), store.add(key, texts)

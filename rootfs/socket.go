@@ -67,10 +67,10 @@ func (s *source) isOwnListener() bool {
 func (r *Root) noteSocket(s *source) {
 	host := r.ids.host().uid
 	if slices.Contains(engineSockets, path.Base(s.real)) {
-		r.note("%s is the socket of a container engine: a command in the sandbox that connects to it has the rights of root on the host", s.path)
+		r.addNote("%s is the socket of a container engine: a command in the sandbox that connects to it has the rights of root on the host", s.path)
 		return
 	}
-	r.note("%s is a socket: a command in the sandbox can use its server, which sees user %d of the host. A server that serves one user only, as ssh-agent, refuses it", s.path, host)
+	r.addNote("%s is a socket: a command in the sandbox can use its server, which sees user %d of the host. A server that serves one user only, as ssh-agent, refuses it", s.path, host)
 }
 
 // engineSockets are the names of sockets on which container engines and virtual machine managers
@@ -90,7 +90,7 @@ func (p *Peer) mayShow(path string, file *os.File) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		return openedForReading(path, file, p)
 	}
-	err = p.do(func() error {
+	err = p.withRights(func() error {
 		return descriptor.Use(file, func(fd int) error {
 			return unix.Faccessat(fd, "", unix.W_OK, unix.AT_EMPTY_PATH|unix.AT_EACCESS)
 		})

@@ -102,7 +102,7 @@ func TestPeersShowTheirSockets(t *testing.T) {
 	}
 	// A descriptor of O_PATH proves nothing for other files.
 	file := t.TempDir() + "/file"
-	owned(t, file, 0o600, peerID, peerGID)
+	writeOwned(t, file, 0o600, peerID, peerGID)
 	c := peerConfig(t, Config{Binds: []Bind{{Source: file, Target: "/data/s"}}}, unix.O_PATH)
 	if err := refusal(t, c); !strings.Contains(err.Error(), "not opened for reading") {
 		t.Errorf("a file: %v", err)

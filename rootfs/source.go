@@ -31,7 +31,7 @@ type source struct {
 	mode   uint32 // when it was opened
 
 	writable bool
-	shown    shown
+	shown    ownerView
 	// uid and gid on disk are the user's where ids are mapped; an entry of an
 	// unfolded source has its parent's.
 	uid, gid uint32
@@ -45,18 +45,18 @@ type source struct {
 	foreign bool  // shown asNobody, since it is not the peer's
 }
 
-// shown is whose the files of a source look to be inside.
-type shown uint8
+// ownerView is whose the files of a source look to be inside.
+type ownerView uint8
 
 const (
-	asNobody shown = iota // not idmapped
-	asOnDisk              // id i on disk is id i inside
-	asUser                // the source's owner is the sandbox's user
+	asNobody ownerView = iota // not idmapped
+	asOnDisk                  // id i on disk is id i inside
+	asUser                    // the source's owner is the sandbox's user
 )
 
 // openSource opens an absolute path, following symbolic links, and checks the file. Only
 // directories, regular files and, for binds, sockets are sources.
-func openSource(path string, writable bool, as shown, r *rules) (*source, error) {
+func openSource(path string, writable bool, as ownerView, r *rules) (*source, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("%q: must be an absolute path", path)
 	}
@@ -69,7 +69,7 @@ func openSource(path string, writable bool, as shown, r *rules) (*source, error)
 }
 
 // newSource makes a source of a descriptor, which it owns, and checks it.
-func newSource(path string, fd int, writable bool, as shown, r *rules) (*source, error) {
+func newSource(path string, fd int, writable bool, as ownerView, r *rules) (*source, error) {
 	path = filepath.Clean(path)
 	s := &source{path: path, origin: path, fd: fd, tree: -1, writable: writable, shown: as}
 	if err := s.inspect(r); err != nil {
@@ -183,18 +183,18 @@ func pathOf(fd int) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// A found is a file at a path within a source.
-type found struct {
+// A foundFile is a file at a path within a source.
+type foundFile struct {
 	mode uint32
 	link string // the target, of a symbolic link
 }
 
-// look finds rel below the source. No symbolic link is followed, and nothing
+// lookup finds rel below the source. No symbolic link is followed, and nothing
 // above the source is reached.
-func (s *source) look(rel string) (found, error) {
+func (s *source) lookup(rel string) (foundFile, error) {
 	fd, err := s.openBeneath(rel)
 	if err != nil {
-		return found{}, err
+		return foundFile{}, err
 	}
 	defer descriptor.CloseFD(fd)
 	return examine(fd)
@@ -202,7 +202,7 @@ func (s *source) look(rel string) (found, error) {
 
 // openBeneath is the function of that name, with the rights of the source's peer.
 func (s *source) openBeneath(rel string) (fd int, err error) {
-	err = s.peer.do(func() error {
+	err = s.peer.withRights(func() error {
 		fd, err = openBeneath(s.fd, rel)
 		return err
 	})
@@ -215,12 +215,12 @@ func openBeneath(dir int, rel string) (int, error) {
 	return descriptor.Open(dir, rel, descriptor.Beneath, unix.O_PATH|unix.O_NOFOLLOW)
 }
 
-func examine(fd int) (found, error) {
+func examine(fd int) (foundFile, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return found{}, err
+		return foundFile{}, err
 	}
-	f := found{mode: st.Mode}
+	f := foundFile{mode: st.Mode}
 	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
 		return f, nil
 	}
@@ -246,14 +246,14 @@ func (s *source) entry(name string) (*source, string, error) {
 	return &source{
 		path: filepath.Join(s.path, name), origin: s.origin, real: filepath.Join(s.real, name), fd: fd, tree: -1,
 		dir: kind == unix.S_IFDIR, mode: f.mode, writable: s.writable, shown: s.shown, uid: s.uid, gid: s.gid,
-		peer: s.peer, foreign: s.foreign, overlay: s.overlay.again(), view: s.view, at: filepath.Join(s.at, name),
+		peer: s.peer, foreign: s.foreign, overlay: s.overlay.ofOtherSource(), view: s.view, at: filepath.Join(s.at, name),
 	}, "", nil
 }
 
 // names lists a directory, at most limit+1 of its entries.
 func (s *source) names(limit int) ([]string, error) {
 	fd := -1
-	err := s.peer.do(func() (err error) {
+	err := s.peer.withRights(func() (err error) {
 		fd, err = unix.Openat(s.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		return err
 	})

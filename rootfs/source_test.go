@@ -234,11 +234,11 @@ func TestOpenBeneathFollowsNothing(t *testing.T) {
 	}
 	defer s.close()
 	for rel, want := range map[string]error{"x": nil, "here/x": unix.ELOOP, "../out": unix.EXDEV, "/etc": unix.EXDEV, "none": unix.ENOENT} {
-		if _, err := s.look(rel); !errors.Is(err, want) {
+		if _, err := s.lookup(rel); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", rel, err, want)
 		}
 	}
-	if f, err := s.look("link"); err != nil || f.link != dir+"/out" {
+	if f, err := s.lookup("link"); err != nil || f.link != dir+"/out" {
 		t.Errorf("link: %+v, %v", f, err)
 	}
 }

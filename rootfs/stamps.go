@@ -102,11 +102,11 @@ func (s *Stamps) Changed() (string, error) {
 			return f.path, nil
 		}
 	}
-	now, err := s.host.now()
+	now, err := s.host.current()
 	if err != nil || now.number == s.asOf {
 		return "", err
 	}
-	if s.shown(now.all) != s.mounts {
+	if s.describeMounts(now.all) != s.mounts {
 		return "the mounts of the host", nil
 	}
 	s.asOf = now.number
@@ -116,11 +116,11 @@ func (s *Stamps) Changed() (string, error) {
 // noteMounts completes the stamps with the mounts of the host at and below their paths. Equal stamps of
 // two roots take the memory of one.
 func (s *Stamps) noteMounts() error {
-	now, err := s.host.now()
+	now, err := s.host.current()
 	if err != nil {
 		return err
 	}
-	s.mounts, s.asOf = s.shown(now.all), now.number
+	s.mounts, s.asOf = s.describeMounts(now.all), now.number
 	s.files = s.host.shared(fewest(s.files))
 	return nil
 }
@@ -142,10 +142,10 @@ func fewest(all []stamp) (some []stamp) {
 	return some
 }
 
-// shown describes the mounts at and below the stamped paths. After an unmount the kernel can
+// describeMounts describes the mounts at and below the stamped paths. After an unmount the kernel can
 // reuse the id of the mount. The kernel does not reuse the device number while a sandbox shows the file
-// system. So shown has both.
-func (s Stamps) shown(all []*mountinfo.Info) string {
+// system. So the description has both.
+func (s Stamps) describeMounts(all []*mountinfo.Info) string {
 	var text strings.Builder
 	for _, m := range all {
 		if m.Mountpoint != "/" && slices.ContainsFunc(s.files, func(f stamp) bool {
@@ -172,8 +172,8 @@ type hostTable struct {
 	all    []*mountinfo.Info
 }
 
-// now returns the mounts. It reads them anew only if a mount has changed.
-func (h *HostMounts) now() (hostTable, error) {
+// current returns the mounts. It reads them anew only if a mount has changed.
+func (h *HostMounts) current() (hostTable, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.file == nil {

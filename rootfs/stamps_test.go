@@ -120,7 +120,7 @@ func failRead(t *testing.T, h *HostMounts) {
 	}
 	mounts := h.file
 	h.file = r
-	if _, err := h.now(); err == nil {
+	if _, err := h.current(); err == nil {
 		t.Error("a pipe has mounts")
 	}
 	h.file = mounts

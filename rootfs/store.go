@@ -46,7 +46,7 @@ func (p *plan) placeArea(a Area) error {
 	case where != a.Target:
 		return fmt.Errorf("mount point %s: a symbolic link in the root leads it to %s", a.Target, where)
 	case len(missing) > 0 && at.bind != nil && at.bind.src.overlay != nil:
-		at.below(missing).through(n)
+		at.descend(missing).through(n)
 	case len(missing) > 0:
 		dir, err := p.directory(at, missing)
 		if err != nil {

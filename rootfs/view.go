@@ -98,7 +98,7 @@ func (r *Root) takeView(s *source) error {
 		r.noteShared(s.path, errors.New("it lies on another mount"))
 		return nil
 	}
-	m, err := r.plan.mounted.look(s.view.dir)
+	m, err := r.plan.mounted.mountsOf(s.view.dir)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (r *Root) takeView(s *source) error {
 
 // noteShared notes that a sandbox has the host's own files.
 func (r *Root) noteShared(name string, why error) {
-	r.note("%s is not shown through an overlay: %v. Locks and inotify inside reach programs of the host that use these files", name, why)
+	r.addNote("%s is not shown through an overlay: %v. Locks and inotify inside reach programs of the host that use these files", name, why)
 }
 
 // view replaces the mount of a source by one of the same place in its view. Where the

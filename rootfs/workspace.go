@@ -72,7 +72,7 @@ func (r *Root) takeLate(s *source, spaces *userns.Namespaces) error {
 	if err == nil || !unsupported(err) {
 		return err
 	}
-	m, tableErr := r.plan.mounted.of(s)
+	m, tableErr := r.plan.mounted.checkedMountsOf(s)
 	if tableErr != nil {
 		return tableErr
 	}

@@ -86,7 +86,7 @@ func (r *Reader) read(name string, fd int) ([]File, error) {
 	if err != nil || now == (version{}) {
 		return nil, err
 	}
-	if of := keyOf(name, now); of != r.of {
+	if of := versionKey(name, now); of != r.of {
 		if r.files, err = r.filesOf(name, fd, now, of); err != nil {
 			r.of = ""
 			return nil, err

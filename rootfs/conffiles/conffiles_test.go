@@ -111,18 +111,18 @@ func (m *memory) Store(text []byte) error { m.text, m.stored = text, m.stored+1;
 func TestKeptFilesAreOfOneVersion(t *testing.T) {
 	now := version{device: 1, inode: 2, size: 3}
 	files := []File{{"tool.conf", sum}, {"a name", ""}}
-	text := encode(files, keyOf("/db", now))
-	if got, ok := decode(text, keyOf("/db", now)); !ok || !slices.Equal(got, files) {
+	text := encode(files, versionKey("/db", now))
+	if got, ok := decode(text, versionKey("/db", now)); !ok || !slices.Equal(got, files) {
 		t.Errorf("got %v, %v", got, ok)
 	}
 	for end := range len(text) {
-		if got, ok := decode(text[:end], keyOf("/db", now)); ok {
+		if got, ok := decode(text[:end], versionKey("/db", now)); ok {
 			t.Errorf("%q gives %v", text[:end], got)
 		}
 	}
 	later := now
 	later.changed.Nsec++
-	for _, key := range []string{keyOf("/db", later), keyOf("/other", now), ""} {
+	for _, key := range []string{versionKey("/db", later), versionKey("/other", now), ""} {
 		if got, ok := decode(text, key); ok {
 			t.Errorf("%s gives %v", key, got)
 		}

@@ -13,8 +13,8 @@ var neverSum = sync.OnceValue(func() string {
 	return fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%q", NeverGroups())))
 })
 
-// keyOf describes a version of a database, in one line.
-func keyOf(database string, v version) string {
+// versionKey describes a version of a database, in one line.
+func versionKey(database string, v version) string {
 	return fmt.Sprintf("2 %s %d %d %d.%09d %d %s", database, v.device, v.inode, v.changed.Sec, v.changed.Nsec, v.size, neverSum())
 }
 

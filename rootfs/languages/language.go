@@ -61,7 +61,7 @@ func Find(pathList, home string, binds []Bind, absences *Absences) (Found, error
 	}
 	for _, l := range languages {
 		for _, dir := range dirs {
-			if dir.hasProgram(l.name) && f.take(l, dir) {
+			if dir.hasProgram(l.name) && f.addLanguage(l, dir) {
 				if !hostpaths.Within(dir.path, "/usr") {
 					f.taken = append(f.taken, l.name)
 				}
@@ -92,15 +92,15 @@ type finder struct {
 	short shortage
 }
 
-// take adds the directories that the interpreter in a directory of PATH needs, or notes the reason why not.
-func (f *finder) take(l language, dir *pathDir) bool {
+// addLanguage adds the directories that the interpreter in a directory of PATH needs, or notes the reason why not.
+func (f *finder) addLanguage(l language, dir *pathDir) bool {
 	exe := filepath.Join(dir.path, l.name)
 	bin, needs, err := f.needs(l, dir)
 	if err != nil && dir.programs() != dir.path {
 		return false // takePath notes it
 	}
 	if err != nil {
-		f.note(exe, err.Error())
+		f.addNote(exe, err.Error())
 		return false
 	}
 	for _, p := range needs {
@@ -114,8 +114,8 @@ func (f *finder) take(l language, dir *pathDir) bool {
 	return true
 }
 
-// note says why a program or a directory of PATH is not shown, or how to show it.
-func (f *finder) note(path, why string) {
+// addNote says why a program or a directory of PATH is not shown, or how to show it.
+func (f *finder) addNote(path, why string) {
 	f.found.Notes = append(f.found.Notes, fmt.Sprintf("%s is not shown in the sandbox: %s", path, why))
 }
 
@@ -180,11 +180,11 @@ func (f *finder) visible(p string) bool {
 			return true
 		}
 	}
-	return f.bound(p)
+	return f.isBound(p)
 }
 
-// bound says whether a bind shows a path of the host at the same path.
-func (f *finder) bound(p string) bool {
+// isBound says whether a bind shows a path of the host at the same path.
+func (f *finder) isBound(p string) bool {
 	return slices.ContainsFunc(f.binds, func(b Bind) bool {
 		return hostpaths.Within(p, b.Target) && filepath.Clean(b.Source) == b.Target
 	})
@@ -201,7 +201,7 @@ func (f *finder) takeable(p string, landmarks []string) error {
 		if len(found) > 0 {
 			return nil
 		}
-		f.short.note(p, err)
+		f.short.noteError(p, err)
 	}
 	return fmt.Errorf("%s does not look like its prefix: it has no %s; name it with --bind %[1]s:%[1]s to show it", p, landmarks[0])
 }

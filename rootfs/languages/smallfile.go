@@ -24,8 +24,8 @@ const mostRead = 64 << 10
 // does not know the homes has no result either.
 type shortage struct{ err error }
 
-// note keeps an error that is a shortage.
-func (s *shortage) note(name string, err error) {
+// noteError keeps an error that is a shortage.
+func (s *shortage) noteError(name string, err error) {
 	if s.err == nil && (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)) {
 		s.err = fmt.Errorf("look for programs in %s: %w", name, err)
 	}
@@ -34,7 +34,7 @@ func (s *shortage) note(name string, err error) {
 // open is open(2), and notes a shortage.
 func (s *shortage) open(name string, flags int) (int, error) {
 	fd, err := open(name, flags)
-	s.note(name, err)
+	s.noteError(name, err)
 	return fd, err
 }
 
@@ -58,7 +58,7 @@ func (s *shortage) smallFile(name string) string {
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, mostRead))
-	s.note(name, err)
+	s.noteError(name, err)
 	if err != nil {
 		return ""
 	}

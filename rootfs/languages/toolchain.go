@@ -24,7 +24,7 @@ func (f *finder) takePath(dir *pathDir) {
 	programs := dir.programs()
 	switch {
 	case hostpaths.Within(programs, "/usr") || slices.Contains(standardPath, programs) || slices.Contains(f.found.Path, programs):
-	case f.bound(programs):
+	case f.isBound(programs):
 		f.found.Path = append(f.found.Path, programs)
 	case !dir.exists():
 	case hostpaths.Within(dir.path, optional) && dir.path != optional:
@@ -43,7 +43,7 @@ func (f *finder) takeOptional(dir string) {
 		return
 	}
 	if err := f.showable(top); err != nil {
-		f.note(dir, err.Error())
+		f.addNote(dir, err.Error())
 		return
 	}
 	f.found.Prefixes = append(f.found.Prefixes, top)
@@ -60,7 +60,7 @@ func (f *finder) noteTools(dir *pathDir, programs string) {
 		exe := filepath.Join(dir.path, name)
 		noted := func(note string) bool { return strings.HasPrefix(note, exe+" ") }
 		if !slices.Contains(f.taken, name) && dir.hasProgram(name) && !slices.ContainsFunc(f.found.Notes, noted) {
-			f.note(exe, fmt.Sprintf("bring it with --bind %s:%[1]s", prefix))
+			f.addNote(exe, fmt.Sprintf("bring it with --bind %s:%[1]s", prefix))
 		}
 	}
 }

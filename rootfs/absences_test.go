@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
-func looksAt(t *testing.T, dir string) *looks {
+func looksAt(t *testing.T, dir string) *absences {
 	t.Helper()
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -18,7 +18,7 @@ func looksAt(t *testing.T, dir string) *looks {
 	}
 	s := &source{path: dir, fd: fd, tree: -1}
 	t.Cleanup(s.closePath)
-	return newLooks(s)
+	return newAbsences(s)
 }
 
 func TestLooksFindWhatALookupCanFind(t *testing.T) {

@@ -9,20 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// looks remembers which paths a source lacks. There are many secrets, and most
+// absences remember which paths a source lacks. There are many secrets, and most
 // hosts have few of them.
-type looks struct {
+type absences struct {
 	s     *source
 	lacks map[string]bool
 	// top is the list of names in the source, in lower case. The list is nil if the names are not known.
 	top []string
 }
 
-func newLooks(s *source) *looks { return &looks{s, map[string]bool{}, topNames(s)} }
+func newAbsences(s *source) *absences { return &absences{s, map[string]bool{}, topNames(s)} }
 
 // mayHave tells whether a source can have something at a path. It says yes where it
 // would have to follow a link.
-func (l *looks) mayHave(rel string) bool {
+func (l *absences) mayHave(rel string) bool {
 	if first, _, _ := strings.Cut(rel, "/"); l.top != nil && isASCII(first) && !slices.Contains(l.top, strings.ToLower(first)) {
 		return false
 	}
