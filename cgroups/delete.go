@@ -77,7 +77,7 @@ func (t tree) remove(group string) error {
 // group itself first, which mostly has none.
 func removeBelow(parent *os.File, name string) error {
 	first := rmdirAt(parent, name)
-	if first == nil || gone(first) {
+	if first == nil || isGone(first) {
 		return nil
 	}
 	// Busy, or a read-only mount, which says so before it says that there is

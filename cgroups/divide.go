@@ -41,7 +41,7 @@ func (g *Group) divide(pid, uid int) error {
 		return err
 	}
 	// Moving needs the right to write both ends' nearest common group, too.
-	return errors.Join(p.own("cgroup.procs", uid), p.own(agentName+"/cgroup.procs", uid))
+	return errors.Join(p.chown("cgroup.procs", uid), p.chown(agentName+"/cgroup.procs", uid))
 }
 
 // enableOnceEmpty is enable for a group that the agent has just left. Threads of
@@ -94,16 +94,16 @@ func (p place) enable(controllers ...string) error {
 // them together when memory runs out.
 func (l *Leaf) delegate(owner int) error {
 	p := l.places[0]
-	if err := p.own(l.name+"/cgroup.procs", owner); err != nil {
+	if err := p.chown(l.name+"/cgroup.procs", owner); err != nil {
 		return err
 	}
 	// Without a memory controller, and before Linux 4.19, there is no such file.
 	return ignore(p.write(l.name+"/memory.oom.group", "1"), fs.ErrNotExist)
 }
 
-// own gives a file to a user of the host, and to no group: root of a user
+// chown gives a file to a user of the host, and to no group: root of a user
 // namespace has rights over a file only if both its ids are of the namespace.
-func (p place) own(file string, uid int) error {
+func (p place) chown(file string, uid int) error {
 	return change(p.dir, "chown", file, func(fd int) error {
 		return unix.Fchownat(fd, file, uid, -1, unix.AT_SYMLINK_NOFOLLOW)
 	})

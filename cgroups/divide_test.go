@@ -57,18 +57,18 @@ func newStarter(t *testing.T, b *box, host *Host, uid uint32) *starter {
 	return &starter{p, ours}
 }
 
-// try hands the starter a directory and has it start a program there, as uid.
+// startProgram hands the starter a directory and has it start a program there, as uid.
 // It returns the program's pid here, or why not.
-func (s *starter) try(t *testing.T, dir *os.File, uid int) (pid int, refusal string) {
+func (s *starter) startProgram(t *testing.T, dir *os.File, uid int) (pid int, refusal string) {
 	t.Helper()
-	answer := s.ask(t, "start "+strconv.Itoa(uid), dir)
+	answer := s.request(t, "start "+strconv.Itoa(uid), dir)
 	if _, err := fmt.Sscanf(answer, "started %d", &pid); err != nil {
 		return 0, answer
 	}
 	return pid, ""
 }
 
-func (s *starter) ask(t *testing.T, what string, dir *os.File) string {
+func (s *starter) request(t *testing.T, what string, dir *os.File) string {
 	t.Helper()
 	if err := unix.Sendmsg(int(s.socket.Fd()), []byte(what), unix.UnixRights(int(dir.Fd())), nil, 0); err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestDividedGroupIsTheAgents(t *testing.T) {
 	}
 	l := newLeaf(t, g, "exec-1", LeafOptions{Owner: idBase + agentID})
 	dir, _ := l.Join()
-	pid, refusal := s.try(t, dir, 1000)
+	pid, refusal := s.startProgram(t, dir, 1000)
 	if refusal != "" {
 		t.Fatalf("start in a leaf: %s", refusal)
 	}
@@ -130,10 +130,10 @@ func TestDividedGroupIsTheAgents(t *testing.T) {
 	if enabled := readString(t, unified.path(b.path)+"/cgroup.subtree_control"); enabled != "" { // else there is no such rule
 		refuses(t, "the group itself", "busy", s, openDir(t, unified, b.path))
 	}
-	if got := s.ask(t, "climb", dir); got != "agent exec-1 exec-2" {
+	if got := s.request(t, "climb", dir); got != "agent exec-1 exec-2" {
 		t.Errorf("what a leaf's directory leads up to: %q", got)
 	}
-	if got := s.ask(t, "unlimit", dir); !strings.Contains(got, "permission denied") {
+	if got := s.request(t, "unlimit", dir); !strings.Contains(got, "permission denied") {
 		t.Errorf("write cgroup.kill and cgroup.freeze: %q", got)
 	}
 	if err := l.Kill(bounded(t)); err != nil {
@@ -160,10 +160,10 @@ func TestDividedGroupIsNotOfTheRootInside(t *testing.T) {
 	}
 	l := newLeaf(t, g, "exec-1", LeafOptions{Owner: idBase + agentID})
 	dir, _ := l.Join()
-	if pid, refusal := s.try(t, dir, 0); pid != 0 || !strings.Contains(refusal, "permission denied") {
+	if pid, refusal := s.startProgram(t, dir, 0); pid != 0 || !strings.Contains(refusal, "permission denied") {
 		t.Errorf("%d, %s", pid, refusal)
 	}
-	if got := s.ask(t, "unlimit", dir); !strings.Contains(got, "permission denied") {
+	if got := s.request(t, "unlimit", dir); !strings.Contains(got, "permission denied") {
 		t.Errorf("write cgroup.kill and cgroup.freeze: %q", got)
 	}
 }
@@ -212,7 +212,7 @@ func TestDivideWaitsForThreadsThatEnd(t *testing.T) {
 // refuses fails the test if the starter can start something in a directory.
 func refuses(t *testing.T, what, reason string, s *starter, dir *os.File) {
 	t.Helper()
-	if pid, refusal := s.try(t, dir, 1000); pid != 0 || !strings.Contains(refusal, reason) {
+	if pid, refusal := s.startProgram(t, dir, 1000); pid != 0 || !strings.Contains(refusal, reason) {
 		t.Errorf("start in %s: pid %d, %q, want %q", what, pid, refusal, reason)
 	}
 }

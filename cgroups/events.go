@@ -62,7 +62,7 @@ func (g *Group) metLimitV1(earlier int64) (met bool, err error) {
 	if !ok {
 		return false, nil
 	}
-	err = t.each(g.path, func(dir *os.File) error {
+	err = t.eachGroup(g.path, func(dir *os.File) error {
 		for _, kind := range []string{"memory.", "memory.memsw."} {
 			peak, err := counter{}.read(dir, kind+"max_usage_in_bytes")
 			if errors.Is(err, fs.ErrNotExist) {
@@ -117,7 +117,7 @@ func (g *Group) count(c counter) (int64, error) {
 // are gone).
 func (c counter) sum(t tree, path string) (int64, error) {
 	total, inclusive := int64(Unknown), int64(Unknown)
-	err := t.each(path, func(dir *os.File) error {
+	err := t.eachGroup(path, func(dir *os.File) error {
 		if inclusive == Unknown {
 			n, err := c.read(dir, c.file)
 			if err != nil {

@@ -67,7 +67,7 @@ func (g *Group) freezer() (*Freezer, error) {
 	}
 	if hasV1 {
 		dir, err := v1.open(g.path)
-		if err == nil || !hasV2 || !gone(err) {
+		if err == nil || !hasV2 || !isGone(err) {
 			return freezerOfV1(dir), err
 		}
 	}
@@ -108,7 +108,7 @@ func (f *Freezer) Freeze(ctx context.Context) (err error) {
 		if err := writeFile(f.dir, f.file, f.freeze); err != nil {
 			return err
 		}
-		if done, err := f.is(f.frozen); done || err != nil {
+		if done, err := f.hasLine(f.frozen); done || err != nil {
 			return err
 		}
 		if err := p.wait(ctx); err != nil {
@@ -123,17 +123,17 @@ func (f *Freezer) Thaw() error { return writeFile(f.dir, f.file, f.thaw) }
 // Freezing says whether a freeze has begun and some processes still run.
 func (f *Freezer) Freezing() (bool, error) {
 	if f.sticks {
-		return f.is("FREEZING")
+		return f.hasLine("FREEZING")
 	}
 	asked, err := readFile(f.dir, f.file)
 	if err != nil || strings.TrimSpace(asked) != f.freeze {
 		return false, err
 	}
-	return f.is(f.thawed)
+	return f.hasLine(f.thawed)
 }
 
-// is tells whether the state file has the line.
-func (f *Freezer) is(line string) (bool, error) {
+// hasLine tells whether the state file has the line.
+func (f *Freezer) hasLine(line string) (bool, error) {
 	state, err := readFile(f.dir, f.state)
 	if err != nil {
 		return false, err

@@ -13,7 +13,7 @@ func (g *Group) Thaw(ctx context.Context) error {
 		return err
 	}
 	for p := (pause{}); ; {
-		if done, err := f.is(f.thawed); done || err != nil {
+		if done, err := f.hasLine(f.thawed); done || err != nil {
 			return err
 		}
 		if err := p.wait(ctx); err != nil {

@@ -64,7 +64,7 @@ type members struct {
 	hidden bool  // there are some outside the caller's pid namespace
 }
 
-func (m members) none() bool { return len(m.pids) == 0 && !m.hidden }
+func (m members) isEmpty() bool { return len(m.pids) == 0 && !m.hidden }
 
 func (m members) String() string {
 	const show = 8
@@ -89,7 +89,7 @@ func (g *Group) members() (members, error) {
 func (g *Group) membersIn(trees ...tree) (members, error) {
 	var m members
 	for _, t := range trees {
-		err := t.each(g.path, func(dir *os.File) error { return m.add(dir, dir.Name() == t.path(g.path)) })
+		err := t.eachGroup(g.path, func(dir *os.File) error { return m.add(dir, dir.Name() == t.path(g.path)) })
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return members{}, err
 		}

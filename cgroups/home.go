@@ -157,7 +157,7 @@ func (p place) throttled() (bool, error) {
 	for _, f := range p.throttles {
 		var room [1]byte
 		n, err := descriptor.Retry(func() (int, error) { return unix.Pread(int(f.Fd()), room[:], 0) })
-		if err != nil && !gone(err) {
+		if err != nil && !isGone(err) {
 			return false, &fs.PathError{Op: "read", Path: f.Name(), Err: err}
 		}
 		if n > 0 {

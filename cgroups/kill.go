@@ -42,7 +42,7 @@ func (g *Group) killAll(ctx context.Context, strike func(left members, again boo
 		switch {
 		case err != nil:
 			return err
-		case left.none():
+		case left.isEmpty():
 			return nil
 		case slices.Contains(left.pids, os.Getpid()):
 			return errors.New("this very process is in it")
@@ -87,7 +87,7 @@ func (g *Group) killUnified(left members) (all bool, err error) {
 		return false, nil
 	}
 	reached, err := g.membersIn(t)
-	if err != nil || reached.none() {
+	if err != nil || reached.isEmpty() {
 		return false, err
 	}
 	dir, err := t.open(g.path)
@@ -95,7 +95,7 @@ func (g *Group) killUnified(left members) (all bool, err error) {
 		defer dir.Close()
 		err = writeFile(dir, "cgroup.kill", "1")
 	}
-	if gone(err) {
+	if isGone(err) {
 		return false, nil
 	}
 	return reached.hidden == left.hidden && slices.Equal(reached.pids, left.pids), err
@@ -163,7 +163,7 @@ func (g *Group) thawAll() error {
 	if !ok {
 		return nil
 	}
-	return ignore(t.each(g.path, func(dir *os.File) error { return writeFile(dir, "freezer.state", "THAWED") }), fs.ErrNotExist)
+	return ignore(t.eachGroup(g.path, func(dir *os.File) error { return writeFile(dir, "freezer.state", "THAWED") }), fs.ErrNotExist)
 }
 
 // drain waits until the group is empty, or for drainWait, or until ctx ends;
@@ -172,7 +172,7 @@ func (g *Group) drain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, drainWait)
 	defer cancel()
 	for p := (pause{}); ; {
-		if left, err := g.members(); err != nil || left.none() {
+		if left, err := g.members(); err != nil || left.isEmpty() {
 			return err
 		}
 		if p.wait(ctx) != nil {

@@ -132,7 +132,7 @@ func (l *Leaf) create(opts LeafOptions) (err error) {
 		} else if throttled {
 			continue
 		}
-		if err := l.add(p); err != nil {
+		if err := l.addPlace(p); err != nil {
 			return err
 		}
 	}
@@ -147,8 +147,8 @@ func (l *Leaf) create(opts LeafOptions) (err error) {
 	return l.limit(LeafLimits{Pids: opts.Pids})
 }
 
-// add makes the leaf in one hierarchy and opens the file through which a process joins.
-func (l *Leaf) add(p place) error {
+// addPlace makes the leaf in one hierarchy and opens the file through which a process joins.
+func (l *Leaf) addPlace(p place) error {
 	if err := p.mkdir(l.name); err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (l *Leaf) open() error {
 			continue
 		}
 		err := l.openIn(p)
-		if gone(err) { // not made in this hierarchy, or just removed
+		if isGone(err) { // not made in this hierarchy, or just removed
 			continue
 		}
 		if err != nil {
@@ -261,8 +261,8 @@ func (l *Leaf) Close() error {
 	return errors.Join(errs...)
 }
 
-// at returns the place that has the files of a controller.
-func (l *Leaf) at(controller string) (place, bool) {
+// placeOf returns the place that has the files of a controller.
+func (l *Leaf) placeOf(controller string) (place, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, p := range l.places {

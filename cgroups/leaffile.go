@@ -25,7 +25,7 @@ const (
 
 // read reads one of the leaf's files in a place into room, as far as that goes.
 func (l *Leaf) read(p place, file string, room []byte) ([]byte, error) {
-	n, err := l.use(p, file, func(fd int) (int, error) { return unix.Pread(fd, room, 0) })
+	n, err := l.withFile(p, file, func(fd int) (int, error) { return unix.Pread(fd, room, 0) })
 	if err != nil {
 		return nil, err
 	}
@@ -34,11 +34,11 @@ func (l *Leaf) read(p place, file string, room []byte) ([]byte, error) {
 
 // reset sets a count to 0.
 func (l *Leaf) reset(p place, file string) error {
-	_, err := l.use(p, file, func(fd int) (int, error) { return unix.Pwrite(fd, []byte("0"), 0) })
+	_, err := l.withFile(p, file, func(fd int) (int, error) { return unix.Pwrite(fd, []byte("0"), 0) })
 	return err
 }
 
-func (l *Leaf) use(p place, file string, f func(fd int) (int, error)) (int, error) {
+func (l *Leaf) withFile(p place, file string, f func(fd int) (int, error)) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	fd, err := l.file(p, file)

@@ -31,7 +31,7 @@ func (l *Leaf) populated() (bool, error) {
 	var room [64]byte
 	if !p.tree.v2 && slices.Contains(p.tree.controllers, "pids") {
 		tasks, err := l.read(p, "/pids.current", room[:])
-		if gone(err) || bytes.Equal(tasks, []byte("0\n")) {
+		if isGone(err) || bytes.Equal(tasks, []byte("0\n")) {
 			return false, nil
 		}
 		if err != nil {
@@ -46,7 +46,7 @@ func (p place) lists(leaf string) (bool, error) {
 	var room [64]byte
 	if !p.tree.v2 && slices.Contains(p.tree.controllers, "pids") { // the list below can be a second old
 		tasks, err := p.read(leaf+"/pids.current", room[:])
-		if gone(err) || bytes.Equal(tasks, []byte("0\n")) {
+		if isGone(err) || bytes.Equal(tasks, []byte("0\n")) {
 			return false, nil
 		}
 		if err != nil {
@@ -155,14 +155,14 @@ func (l *Leaf) forbidForks() error {
 		l.forkless, l.hits = true, hits
 	}
 	l.mu.Unlock()
-	return unlessGone(l.set("pids", "pids.max", "0"))
+	return unlessGone(l.writeFile("pids", "pids.max", "0"))
 }
 
 // strike kills the present processes of the leaf. Without a pids controller it freezes the
 // leaf for that, so that they cannot fork. With one it first kills without forbidding
 // forks: a process might end because of a refused fork.
 func (l *Leaf) strike(ctx context.Context, g *Group, left members, again bool) error {
-	_, ok := l.at("pids")
+	_, ok := l.placeOf("pids")
 	switch {
 	case !ok || l.parent.host.Mode == V2:
 		return g.strike(ctx, left, again)
@@ -186,7 +186,7 @@ func (g *Group) frozenV1() (bool, error) {
 	}
 	defer dir.Close()
 	f := freezerOfV1(dir)
-	thawed, err := f.is(f.thawed)
+	thawed, err := f.hasLine(f.thawed)
 	return err == nil && !thawed, unlessGone(err)
 }
 
@@ -228,7 +228,7 @@ func (l *Leaf) rmdir(places []place) (busy []place, err error) {
 		switch err := rmdirAt(p.dir, l.name); {
 		case errors.Is(err, unix.EBUSY):
 			busy = append(busy, p)
-		case err != nil && !gone(err):
+		case err != nil && !isGone(err):
 			return nil, err
 		}
 	}

@@ -121,7 +121,7 @@ func TestLeafKillEndsAForkBombWithoutPids(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := bound.add(bound.home.places[0]); err != nil { // pids
+	if err := bound.addPlace(bound.home.places[0]); err != nil { // pids
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { bound.Close() })

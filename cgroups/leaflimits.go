@@ -30,7 +30,7 @@ func (l *Leaf) Limit(limits LeafLimits) error {
 func (l *Leaf) limit(limits LeafLimits) error {
 	reasons := l.parent.host.Limits
 	if limits.Pids > 0 {
-		if err := l.set("pids", "pids.max", strconv.FormatInt(limits.Pids, 10)); err != nil {
+		if err := l.writeFile("pids", "pids.max", strconv.FormatInt(limits.Pids, 10)); err != nil {
 			return lacking("pids", reasons.Pids, err)
 		}
 	}
@@ -56,9 +56,9 @@ func lacking(controller string, limit Limit, err error) error {
 	return fmt.Errorf("%s of one command: %w: %s (%w)", controller, errors.ErrUnsupported, reason, err)
 }
 
-// set writes one of the leaf's files; fs.ErrNotExist if there is none.
-func (l *Leaf) set(controller, file, value string) error {
-	p, ok := l.at(controller)
+// writeFile writes one of the leaf's files; fs.ErrNotExist if there is none.
+func (l *Leaf) writeFile(controller, file, value string) error {
+	p, ok := l.placeOf(controller)
 	if !ok {
 		return fs.ErrNotExist
 	}
@@ -70,16 +70,16 @@ func (l *Leaf) limitMemory(bytes string) error {
 	if l.parent.host.Mode == V2 {
 		memory, swap, swapBytes = "memory.max", "memory.swap.max", "0" // counted apart there
 	}
-	if err := l.set("memory", memory, bytes); err != nil {
+	if err := l.writeFile("memory", memory, bytes); err != nil {
 		return err
 	}
 	if l.parent.host.Mode != V2 {
-		if err := ignore(l.set("memory", socketFile, bytes), fs.ErrNotExist); err != nil {
+		if err := ignore(l.writeFile("memory", socketFile, bytes), fs.ErrNotExist); err != nil {
 			return err
 		}
 	}
 	// A host that does not count swap has no such file.
-	return ignore(l.set("memory", swap, swapBytes), fs.ErrNotExist)
+	return ignore(l.writeFile("memory", swap, swapBytes), fs.ErrNotExist)
 }
 
 // cpuPeriod is the kernel's own default, in µs (scheduler/sched-bwc.rst), and
@@ -93,22 +93,22 @@ func (l *Leaf) limitCPU(cpus float64) error {
 	quota := strconv.FormatInt(max(int64(cpus*cpuPeriod), minQuota), 10)
 	period := strconv.Itoa(cpuPeriod)
 	if l.parent.host.Mode == V2 {
-		return l.set("cpu", "cpu.max", quota+" "+period)
+		return l.writeFile("cpu", "cpu.max", quota+" "+period)
 	}
 	if err := l.addCPU(); err != nil {
 		return err
 	}
-	if err := l.set("cpu", "cpu.cfs_period_us", period); err != nil {
+	if err := l.writeFile("cpu", "cpu.cfs_period_us", period); err != nil {
 		return err
 	}
 	// EINVAL: it is above the group's own share, which holds.
-	return ignore(l.set("cpu", "cpu.cfs_quota_us", quota), unix.EINVAL)
+	return ignore(l.writeFile("cpu", "cpu.cfs_quota_us", quota), unix.EINVAL)
 }
 
 // addCPU makes the leaf in the hierarchy of the cpu controller, if that is one
 // of its own.
 func (l *Leaf) addCPU() error {
-	if _, ok := l.at("cpu"); ok {
+	if _, ok := l.placeOf("cpu"); ok {
 		return nil
 	}
 	if l.home.cpu.dir == nil {
@@ -116,5 +116,5 @@ func (l *Leaf) addCPU() error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.add(l.home.cpu)
+	return l.addPlace(l.home.cpu)
 }

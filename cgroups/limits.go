@@ -51,7 +51,7 @@ func limitsFrom(ask func(kind) Limit) Limits {
 // hostLimits are the limits that the roots of the hierarchies promise.
 func (h *Host) hostLimits() Limits {
 	return limitsFrom(func(k kind) Limit {
-		t, name, ok := h.home(k)
+		t, name, ok := h.limitHierarchy(k)
 		if !ok {
 			return Limit{Reason: h.absence(name)}
 		}
@@ -69,7 +69,7 @@ func (h *Host) hostLimits() Limits {
 // exists. refused has the kernel's answers to enabling v2 controllers for them.
 func (h *Host) parentLimits(path string, refused map[string]error) Limits {
 	return limitsFrom(func(k kind) Limit {
-		t, name, ok := h.home(k)
+		t, name, ok := h.limitHierarchy(k)
 		if !ok {
 			return Limit{Reason: h.absence(name)}
 		}
@@ -87,9 +87,9 @@ func (h *Host) parentLimits(path string, refused map[string]error) Limits {
 	})
 }
 
-// home returns the hierarchy where libcontainer sets a limit, and the name of
+// limitHierarchy returns the hierarchy where libcontainer sets a limit, and the name of
 // the controller there.
-func (h *Host) home(k kind) (t tree, controller string, ok bool) {
+func (h *Host) limitHierarchy(k kind) (t tree, controller string, ok bool) {
 	if h.Mode != V2 {
 		t, ok = h.v1(k.v1)
 		return t, k.v1, ok

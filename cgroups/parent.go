@@ -21,7 +21,7 @@ func useHierarchy(t tree, path string) error {
 	}
 	defer dir.Close()
 	value, err := readFile(dir, "memory.use_hierarchy")
-	if gone(err) || err == nil && strings.TrimSpace(value) != "0" {
+	if isGone(err) || err == nil && strings.TrimSpace(value) != "0" {
 		return nil
 	}
 	if err != nil {
@@ -117,7 +117,7 @@ func (h *Host) removeParent(group string) error {
 	for _, t := range h.trees {
 		err := t.rmdir(group)
 		// A read-only mount answers EROFS for any name.
-		if err == nil || gone(err) || errors.Is(err, unix.EBUSY) || !exists(t.path(group)) {
+		if err == nil || isGone(err) || errors.Is(err, unix.EBUSY) || !exists(t.path(group)) {
 			continue
 		}
 		errs = append(errs, fmt.Errorf("remove parent cgroup: %w", err))

@@ -67,7 +67,7 @@ func (l *Leaf) blank() error {
 	if err != nil {
 		return err
 	}
-	if p, ok := l.at("blkio"); ok {
+	if p, ok := l.placeOf("blkio"); ok {
 		throttled, err := p.throttled()
 		if throttled {
 			err = errors.New("its group has a limit of disk traffic by now, which would not bind it")
@@ -76,12 +76,12 @@ func (l *Leaf) blank() error {
 			return err
 		}
 	}
-	if p, ok := l.at("memory"); ok {
+	if p, ok := l.placeOf("memory"); ok {
 		if err := l.blankMemory(p); err != nil {
 			return err
 		}
 	}
-	if p, ok := l.at("cpuacct"); ok {
+	if p, ok := l.placeOf("cpuacct"); ok {
 		return l.reset(p, timeFile)
 	}
 	return nil

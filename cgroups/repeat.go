@@ -45,7 +45,7 @@ func (l *Leaf) repeatAnew(from, to LeafLimits) error {
 		if i >= len(present) || present[i].file != s.file {
 			return errors.New("the limits to repeat are of other kinds than the old ones")
 		}
-		p, ok := l.at(s.controller)
+		p, ok := l.placeOf(s.controller)
 		if !ok {
 			continue
 		}
@@ -69,7 +69,7 @@ func (l *Leaf) repeatAnew(from, to LeafLimits) error {
 func (l *Leaf) repeat(limits LeafLimits) error {
 	for _, s := range l.parent.host.repeated(limits) {
 		// EINVAL: the group has a lower limit of processor time by now, which holds.
-		if err := ignore(l.set(s.controller, s.file, s.value), fs.ErrNotExist, unix.EINVAL); err != nil {
+		if err := ignore(l.writeFile(s.controller, s.file, s.value), fs.ErrNotExist, unix.EINVAL); err != nil {
 			return err
 		}
 	}

@@ -23,7 +23,7 @@ func repeatViews(t *testing.T) map[string]*Host {
 func limitsIn(l *Leaf) (all []string) {
 	for _, file := range [][2]string{{"memory", "memory.limit_in_bytes"}, {"memory", "memory.max"}, {"cpu", "cpu.cfs_quota_us"}, {"cpu", "cpu.max"}} {
 		var room [64]byte
-		if p, ok := l.at(file[0]); ok {
+		if p, ok := l.placeOf(file[0]); ok {
 			if value, err := l.read(p, "/"+file[1], room[:]); err == nil {
 				all = append(all, file[1]+" "+strings.TrimSpace(string(value)))
 			}
@@ -75,7 +75,7 @@ func TestViewsAreReadOnly(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer CloseViews(all)
-			want := len(host.shown())
+			want := len(host.visibleTrees())
 			if len(all) != want || host.Mode == V2 && want != 1 {
 				t.Fatalf("%d views of %d hierarchies", len(all), want)
 			}

@@ -112,7 +112,7 @@ func limitFrom(text string) (int64, error) {
 
 // setting reads a file of the group; ok is false where the host does not have it.
 func (g *Group) setting(k kind) (text string, ok bool, err error) {
-	t, _, ok := g.host.home(k)
+	t, _, ok := g.host.limitHierarchy(k)
 	if !ok {
 		return "", false, nil
 	}

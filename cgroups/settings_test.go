@@ -20,7 +20,7 @@ func TestSettingsAreWhatWasSet(t *testing.T) {
 	}
 	g := b.group(nil)
 	set := func(k kind, value string) {
-		if home, _, ok := b.host.home(k); ok {
+		if home, _, ok := b.host.limitHierarchy(k); ok {
 			file := k.v1File
 			if b.host.Mode == V2 {
 				file = k.v2File

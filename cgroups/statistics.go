@@ -49,7 +49,7 @@ func (g *Group) statsV1() (Stats, error) {
 			continue
 		}
 		switch err := c.read(); {
-		case gone(err):
+		case isGone(err):
 		case err != nil:
 			return Stats{}, err
 		default:

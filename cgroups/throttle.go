@@ -68,7 +68,7 @@ func (g *Group) onThrottles(isSame func() bool, change func(dir *os.File) error)
 		return nil
 	}
 	dir, err := t.open(g.path)
-	if gone(err) {
+	if isGone(err) {
 		return nil
 	}
 	if err != nil {

@@ -37,10 +37,10 @@ func (t tree) path(group string) string {
 	return filepath.Join(t.dir, group)
 }
 
-// each calls visit with the group at path and then with every group below it,
+// eachGroup calls visit with the group at path and then with every group below it,
 // parents first. A group that vanishes on the way is left out; one that is
 // absent from the start is fs.ErrNotExist. The directory is closed after visit.
-func (t tree) each(path string, visit func(dir *os.File) error) error {
+func (t tree) eachGroup(path string, visit func(dir *os.File) error) error {
 	dir, err := t.open(path)
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func (t tree) each(path string, visit func(dir *os.File) error) error {
 }
 
 func walk(dir *os.File, visit func(dir *os.File) error) error {
-	if err := visit(dir); err != nil && !gone(err) {
+	if err := visit(dir); err != nil && !isGone(err) {
 		return err
 	}
 	names, err := children(dir)
@@ -59,7 +59,7 @@ func walk(dir *os.File, visit func(dir *os.File) error) error {
 	}
 	for _, name := range names {
 		child, err := openBelow(dir, name)
-		if gone(err) {
+		if isGone(err) {
 			continue
 		}
 		if err != nil {
@@ -86,7 +86,7 @@ func children(dir *os.File) ([]string, error) {
 		return nil, nil
 	}
 	entries, err := dir.ReadDir(-1)
-	if err != nil && !gone(err) {
+	if err != nil && !isGone(err) {
 		return nil, err
 	}
 	var names []string
@@ -161,15 +161,15 @@ func change(dir *os.File, op, name string, f func(fd int) error) error {
 	return err
 }
 
-// gone tells the errors of a group, or of one of its files, that is not there:
+// isGone tells the errors of a group, or of one of its files, that is not there:
 // ENOENT by name, ENODEV through a descriptor that outlived it.
-func gone(err error) bool {
+func isGone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
 }
 
 // unlessGone is err, or nil if the group or file is not there.
 func unlessGone(err error) error {
-	if gone(err) {
+	if isGone(err) {
 		return nil
 	}
 	return err

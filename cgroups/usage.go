@@ -86,7 +86,7 @@ func (l *Leaf) usage() (Usage, error) {
 	}
 	l.mu.Unlock()
 	var err error
-	if u.IORead, u.IOWritten, err = l.io(room); err != nil {
+	if u.IORead, u.IOWritten, err = l.diskTraffic(room); err != nil {
 		return Usage{}, err
 	}
 	if u == (Usage{Unknown, Unknown, Unknown, Unknown, Unknown, Unknown, 0}) {
@@ -97,7 +97,7 @@ func (l *Leaf) usage() (Usage, error) {
 
 // figure is Unknown where the host has no such file.
 func (l *Leaf) figure(f figure, room []byte) (int64, error) {
-	p, ok := l.at(f.controller)
+	p, ok := l.placeOf(f.controller)
 	if !ok {
 		return Unknown, nil
 	}
@@ -140,13 +140,13 @@ func parseMicroseconds(data []byte) (int64, error) {
 	return n * int64(time.Microsecond), nil
 }
 
-// io reads the bytes of all devices.
-func (l *Leaf) io(room []byte) (read, written int64, err error) {
+// diskTraffic reads the bytes of all devices.
+func (l *Leaf) diskTraffic(room []byte) (read, written int64, err error) {
 	file, parse := "/"+blkioFile, parseBlkio
 	if l.parent.host.Mode == V2 {
 		file, parse = "/io.stat", parseIOStat
 	}
-	p, ok := l.at("blkio")
+	p, ok := l.placeOf("blkio")
 	if !ok || !l.home.io {
 		return Unknown, Unknown, nil
 	}

@@ -133,7 +133,7 @@ func TestLeafLimitsHold(t *testing.T) {
 		t.Errorf("%+v, %v: processor time in 2 s at a tenth of a processor", u, err)
 	}
 	// Which an emulated clock tells badly; the kernel knows what it held back, and by what.
-	p, _ := slow.at("cpu")
+	p, _ := slow.placeOf("cpu")
 	file, value := "/cpu.cfs_quota_us", "10000"
 	if p.tree.v2 {
 		file, value = "/cpu.max", "10000 100000"

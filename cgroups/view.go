@@ -44,7 +44,7 @@ func CloseViews(all []View) {
 }
 
 func (g *Group) views() (all []View, err error) {
-	for _, t := range g.host.shown() {
+	for _, t := range g.host.visibleTrees() {
 		mount, err := t.detach(g.path)
 		if err != nil {
 			return all, err
@@ -59,8 +59,8 @@ func (g *Group) views() (all []View, err error) {
 	return all, nil
 }
 
-// shown are the hierarchies with limits that a sandbox sees.
-func (h *Host) shown() (trees []tree) {
+// visibleTrees are the hierarchies with limits that a sandbox sees.
+func (h *Host) visibleTrees() (trees []tree) {
 	if h.Mode == V2 {
 		return h.trees
 	}
