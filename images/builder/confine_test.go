@@ -30,15 +30,15 @@ func TestMain(m *testing.M) {
 // parent is the parent of a child. The child cannot ask later.
 var parent = os.Getppid()
 
-// A try is a call of a child.
-type try struct {
+// An attempt is a call of a child.
+type attempt struct {
 	name string
 	call func(files []*os.File) error
 }
 
 // refused are the calls that must fail with EPERM or EACCES.
-func refused() []try {
-	return []try{
+func refused() []attempt {
+	return []attempt{
 		{"read /etc/passwd", open("/etc/passwd", unix.O_RDONLY)},
 		{"read /dev/null", open("/dev/null", unix.O_RDONLY)},
 		{"read a file of its own process", open("/proc/self/status", unix.O_RDONLY)},
@@ -89,8 +89,8 @@ func refused() []try {
 }
 
 // allowed are the calls that must succeed.
-func allowed() []try {
-	return []try{
+func allowed() []attempt {
+	return []attempt{
 		{"write to a handed file", func(files []*os.File) error {
 			_, err := files[0].WriteAt([]byte("handed"), 0)
 			return err
@@ -190,7 +190,7 @@ func tryAll(files []*os.File) error {
 	return nil
 }
 
-func usual() bounds { return bounds{Memory: baseMemory, CPU: time.Minute, Output: 1 << 20} }
+func usualBounds() bounds { return bounds{Memory: baseMemory, CPU: time.Minute, Output: 1 << 20} }
 
 // runProbe runs a probe on an empty file.
 func runProbe(ctx context.Context, t *testing.T, work string, b bounds) (*os.File, error) {
@@ -206,7 +206,7 @@ func runProbe(ctx context.Context, t *testing.T, work string, b bounds) (*os.Fil
 }
 
 func TestTheChildCanDoLittle(t *testing.T) {
-	f, err := runProbe(t.Context(), t, "try", usual())
+	f, err := runProbe(t.Context(), t, "try", usualBounds())
 	if err != nil {
 		t.Error(err)
 	}
@@ -216,7 +216,7 @@ func TestTheChildCanDoLittle(t *testing.T) {
 }
 
 func TestTheChildIsAnotherUser(t *testing.T) {
-	_, err := runProbe(t.Context(), t, "ids", usual())
+	_, err := runProbe(t.Context(), t, "ids", usualBounds())
 	if err == nil || err.Error() != fmt.Sprintf("%d %[1]d %[1]d", worker.ID) {
 		t.Errorf("the ids are %v", err)
 	}
@@ -233,9 +233,9 @@ func TestAChildEndsWithAReason(t *testing.T) {
 		"memory": {bounds{Memory: 64 << 20, CPU: time.Minute}, "the content needs more than 64 MiB of memory"},
 		"loop":   {bounds{Memory: baseMemory, CPU: time.Second}, "the content needs more than 1s of CPU time"},
 		"output": {bounds{Memory: baseMemory, CPU: time.Minute, Output: 3 << 20}, "file too large"},
-		"panic":  {usual(), "the child ended with status 2: panic: a hostile"},
-		"words":  {usual(), "two"},
-		"flood":  {usual(), "the child gave no valid result"},
+		"panic":  {usualBounds(), "the child ended with status 2: panic: a hostile"},
+		"words":  {usualBounds(), "two"},
+		"flood":  {usualBounds(), "the child gave no valid result"},
 	}
 	for work, test := range tests {
 		t.Run(work, func(t *testing.T) {
@@ -265,7 +265,7 @@ func TestTheEndOfTheContextEndsTheChild(t *testing.T) {
 	gone := errors.New("the client has gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(50*time.Millisecond, func() { cancel(gone) })
-	if _, err := build(ctx, probeKind, job{Work: "wait", Bounds: usual()}, []*os.File{r}); !errors.Is(err, gone) {
+	if _, err := build(ctx, probeKind, job{Work: "wait", Bounds: usualBounds()}, []*os.File{r}); !errors.Is(err, gone) {
 		t.Errorf("the reason is %v", err)
 	}
 }

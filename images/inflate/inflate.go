@@ -37,7 +37,7 @@ func (e *TooLargeError) Error() string {
 //
 // Copy looks at ctx between two blocks. It cannot interrupt a Read of src or a Write to dst.
 func Copy(ctx context.Context, dst io.Writer, src io.Reader, limit int64) (n int64, err error) {
-	in := bufio.NewReaderSize(&interrupted{ctx, src}, 64<<10)
+	in := bufio.NewReaderSize(&contextReader{ctx, src}, 64<<10)
 	r, closeReader, err := open(in)
 	if err != nil {
 		return 0, fmt.Errorf("inflate: %w", err)
@@ -153,13 +153,13 @@ func isTar(head []byte) bool {
 	return want == sum || want == signed // old tars summed signed bytes
 }
 
-// interrupted ends with its context.
-type interrupted struct {
+// contextReader ends with its context.
+type contextReader struct {
 	ctx context.Context
 	r   io.Reader
 }
 
-func (i *interrupted) Read(b []byte) (int, error) {
+func (i *contextReader) Read(b []byte) (int, error) {
 	if err := i.ctx.Err(); err != nil {
 		return 0, err
 	}

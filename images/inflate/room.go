@@ -37,17 +37,17 @@ func Sparing(f *os.File) (io.Writer, error) {
 		return f, nil
 	}
 	const most = 16 << 20
-	return &sparing{file: f, keep: free / keptPart, every: min(most, free/keptPart/4)}, nil
+	return &reservingWriter{file: f, keep: free / keptPart, every: min(most, free/keptPart/4)}, nil
 }
 
-type sparing struct {
+type reservingWriter struct {
 	file *os.File
 	keep int64
 	// The free space is looked up after so many bytes.
 	every, written int64
 }
 
-func (s *sparing) Write(p []byte) (int, error) {
+func (s *reservingWriter) Write(p []byte) (int, error) {
 	if s.written += int64(len(p)); s.written >= s.every {
 		s.written = 0
 		free, err := freeBytes(s.file)

@@ -53,7 +53,7 @@ func clip(text string) string {
 }
 
 func parse(text string) (n Name, err error) {
-	if len(text) == digestDigits && only(text, hexadecimal) {
+	if len(text) == digestDigits && consistsOf(text, hexadecimal) {
 		return n, fmt.Errorf("64 hexadecimal digits are an id; write %s before them", digestPrefix)
 	}
 	rest, digest, hasDigest := strings.Cut(text, "@")
@@ -105,17 +105,17 @@ func splitHost(text string) (host, rest string) {
 	return host, rest
 }
 
-func only(text, set string) bool { return text != "" && strings.Trim(text, set) == "" }
+func consistsOf(text, set string) bool { return text != "" && strings.Trim(text, set) == "" }
 
 // IsTag says whether a text can be a tag.
 func IsTag(text string) bool {
-	return len(text) <= maxTag && only(text, letters+digits+"_.-") && text[0] != '.' && text[0] != '-'
+	return len(text) <= maxTag && consistsOf(text, letters+digits+"_.-") && text[0] != '.' && text[0] != '-'
 }
 
 // IsDigest says whether a text is a supported digest.
 func IsDigest(text string) bool {
 	rest, found := strings.CutPrefix(text, digestPrefix)
-	return found && len(rest) == digestDigits && only(rest, hexadecimal)
+	return found && len(rest) == digestDigits && consistsOf(rest, hexadecimal)
 }
 
 // isRepository says whether all parts between slashes are letters and digits, with separators between them: one dot, one
@@ -142,22 +142,22 @@ func isRepository(text string) bool {
 }
 
 func isSeparator(text string) bool {
-	return text == "." || text == "_" || text == "__" || only(text, "-")
+	return text == "." || text == "_" || text == "__" || consistsOf(text, "-")
 }
 
 func isHost(text string) bool {
 	host := text
 	if i := strings.LastIndexByte(text, ':'); i >= 0 && !strings.HasSuffix(text, "]") {
-		if host = text[:i]; !only(text[i+1:], digits) {
+		if host = text[:i]; !consistsOf(text[i+1:], digits) {
 			return false
 		}
 	}
 	if inner, found := strings.CutPrefix(host, "["); found {
 		inner, found = strings.CutSuffix(inner, "]")
-		return found && only(inner, anyHexadecimal+":")
+		return found && consistsOf(inner, anyHexadecimal+":")
 	}
 	for part := range strings.SplitSeq(host, ".") {
-		if !only(part, letters+digits+"-") || part[0] == '-' || part[len(part)-1] == '-' {
+		if !consistsOf(part, letters+digits+"-") || part[0] == '-' || part[len(part)-1] == '-' {
 			return false
 		}
 	}

@@ -237,7 +237,7 @@ func dockerLayer(ctx context.Context, a *archive, name, diffID string, maxBytes 
 	if o.size > maxBytes {
 		return Layer{}, fmt.Errorf("it has %d bytes; at most %d are allowed", o.size, maxBytes)
 	}
-	content := &stoppable{ctx.Err, io.NewSectionReader(o, 0, o.size)}
+	content := &stoppableReader{ctx.Err, io.NewSectionReader(o, 0, o.size)}
 	digest := diffID
 	compressed, err := isCompressed(o)
 	if err == nil && compressed {

@@ -63,13 +63,13 @@ func (o *observer) credentials() []string {
 	return o.seen
 }
 
-// fixed is a credential for one host.
-type fixed struct {
+// fixedCredential is a credential for one host.
+type fixedCredential struct {
 	host string
 	Credential
 }
 
-func (f fixed) Lookup(_ context.Context, host, _ string) (Credential, error) {
+func (f fixedCredential) Lookup(_ context.Context, host, _ string) (Credential, error) {
 	if host != f.host {
 		return Credential{}, nil
 	}
@@ -108,9 +108,9 @@ func TestBasicAuthentication(t *testing.T) {
 	demand(f, "")
 	o := testOptions(t)
 	refuses(t, f.ref(), o, "401", "; check the name, or log in with: docker login "+f.host)
-	o.Credentials = fixed{f.host, Credential{Username: testUser, Password: testPassword}}
+	o.Credentials = fixedCredential{f.host, Credential{Username: testUser, Password: testPassword}}
 	mustRead(t, f.ref(), o, layer)
-	o.Credentials = fixed{f.host, Credential{Username: testUser, Password: "wrong"}}
+	o.Credentials = fixedCredential{f.host, Credential{Username: testUser, Password: "wrong"}}
 	o.Cache = t.TempDir()
 	refuses(t, f.ref(), o, "401")
 }
@@ -133,7 +133,7 @@ func TestTokenServerOfTheSameHost(t *testing.T) {
 		return true
 	})
 	o := testOptions(t)
-	o.Credentials = fixed{f.host, Credential{Username: testUser, Password: testPassword}}
+	o.Credentials = fixedCredential{f.host, Credential{Username: testUser, Password: testPassword}}
 	mustRead(t, f.ref(), o, layer)
 }
 
@@ -149,7 +149,7 @@ func TestTokenServerOfAnotherHostGetsNoCredentials(t *testing.T) {
 			token := newObserver(t, giveToken)
 			demand(f, token.byName()+"/token")
 			o := testOptions(t)
-			o.Credentials = fixed{f.host, credential}
+			o.Credentials = fixedCredential{f.host, credential}
 			refuses(t, f.ref(), o, "asks for its credentials at localhost:", "they were not sent there", "allow this token server")
 			if seen := token.credentials(); len(seen) > 0 {
 				t.Errorf("the token server got %q", seen)
@@ -163,7 +163,7 @@ func TestTokenServerOfAnotherHostGetsNoCredentials(t *testing.T) {
 		token := newObserver(t, giveToken)
 		demand(f, token.byName()+"/token")
 		o := testOptions(t)
-		o.Credentials = fixed{f.host, Credential{Username: testUser, Password: testPassword}}
+		o.Credentials = fixedCredential{f.host, Credential{Username: testUser, Password: testPassword}}
 		o.TokenHosts = []string{strings.TrimPrefix(token.byName(), "http://")}
 		mustRead(t, f.ref(), o, layer)
 	})
@@ -176,7 +176,7 @@ func TestTokenServerOfAnotherHostGetsNoCredentials(t *testing.T) {
 		})
 		demand(f, token.byName()+"/token")
 		o := testOptions(t)
-		o.Credentials = fixed{f.host, Credential{Username: testUser, Password: testPassword}}
+		o.Credentials = fixedCredential{f.host, Credential{Username: testUser, Password: testPassword}}
 		mustRead(t, f.ref(), o, layer)
 		if seen := token.credentials(); len(seen) > 0 || token.asked == 0 {
 			t.Errorf("the token server got %q in %d requests", seen, token.asked)
@@ -194,7 +194,7 @@ func TestRedirectedTokenRequestCarriesNoCredentials(t *testing.T) {
 	})
 	demand(f, token.byName()+"/token")
 	o := testOptions(t)
-	o.Credentials = fixed{f.host, Credential{Username: testUser, Password: testPassword}}
+	o.Credentials = fixedCredential{f.host, Credential{Username: testUser, Password: testPassword}}
 	o.TokenHosts = []string{strings.TrimPrefix(token.byName(), "http://")}
 	refuses(t, f.ref(), o, "401")
 	if seen := other.credentials(); len(seen) > 0 || len(token.credentials()) == 0 {
@@ -211,7 +211,7 @@ func TestRedirectsCarryNoCredentials(t *testing.T) {
 			content := newObserver(t, f.answer)
 			token := newObserver(t, giveToken)
 			o := testOptions(t)
-			o.Credentials = fixed{f.host, Credential{Username: testUser, Password: testPassword}}
+			o.Credentials = fixedCredential{f.host, Credential{Username: testUser, Password: testPassword}}
 			o.TokenHosts = []string{strings.TrimPrefix(token.byName(), "http://")}
 			if realm {
 				demand(f, token.byName()+"/token")

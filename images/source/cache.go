@@ -38,7 +38,7 @@ const (
 	partAge  = 24 * time.Hour
 )
 
-func ageOf(dir string) time.Duration {
+func maxAge(dir string) time.Duration {
 	if dir == blobsDir {
 		return wholeAge
 	}
@@ -247,7 +247,7 @@ func (c *cache) prune(now time.Time) error {
 		}
 		for _, e := range entries {
 			info, err := e.Info()
-			if err != nil || now.Sub(info.ModTime()) < ageOf(dir) {
+			if err != nil || now.Sub(info.ModTime()) < maxAge(dir) {
 				continue // removed meanwhile, or in use
 			}
 			if err := c.pruneDigest(e.Name(), now); err != nil {
@@ -286,7 +286,7 @@ func (c *cache) pruneDigest(name string, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		if dir != locksDir && now.Sub(info.ModTime()) < ageOf(dir) {
+		if dir != locksDir && now.Sub(info.ModTime()) < maxAge(dir) {
 			young = true
 			continue
 		}

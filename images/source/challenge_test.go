@@ -77,7 +77,7 @@ func TestSeveralChallenges(t *testing.T) {
 				return true
 			})
 			o := testOptions(t)
-			o.Credentials = fixed{f.host, Credential{Username: testUser, Password: testPassword}}
+			o.Credentials = fixedCredential{f.host, Credential{Username: testUser, Password: testPassword}}
 			mustRead(t, f.ref(), o, layer)
 		})
 	}

@@ -25,8 +25,8 @@ type documents interface {
 	config(ctx context.Context, d descriptor) ([]byte, error)
 }
 
-// found is the manifest of an image with its config. Entry is the digest in the outermost index.
-type found struct {
+// imageManifest is the manifest of an image with its config. Entry is the digest in the outermost index.
+type imageManifest struct {
 	digest, entry string
 	doc           *document
 	config        []byte
@@ -46,8 +46,8 @@ type chooser struct {
 // errNone says that an index has no image for the platform.
 var errNone = errors.New("no image for the platform")
 
-// only returns a manifest that no index names. Its config alone has the platform.
-func (c *chooser) only(ctx context.Context, digest string, doc *document) (*found, error) {
+// chooseUnindexed returns a manifest that no index names. Its config alone has the platform.
+func (c *chooser) chooseUnindexed(ctx context.Context, digest string, doc *document) (*imageManifest, error) {
 	f, have, err := c.manifest(ctx, digest, doc)
 	if err != nil {
 		return nil, err
@@ -55,9 +55,9 @@ func (c *chooser) only(ctx context.Context, digest string, doc *document) (*foun
 	return f, have.check(c.want)
 }
 
-// among returns the manifest of one of the entries of an index.
-func (c *chooser) among(ctx context.Context, entries []descriptor) (*found, error) {
-	f, err := c.best(ctx, entries, maxIndexes)
+// chooseAmong returns the manifest of one of the entries of an index.
+func (c *chooser) chooseAmong(ctx context.Context, entries []descriptor) (*imageManifest, error) {
+	f, err := c.firstMatch(ctx, entries, maxIndexes)
 	if !errors.Is(err, errNone) {
 		return f, err
 	}
@@ -79,8 +79,8 @@ func wayToPlatform(exist []string) string {
 	return ""
 }
 
-// best returns the manifest of the first candidate that leads to one.
-func (c *chooser) best(ctx context.Context, entries []descriptor, depth int) (*found, error) {
+// firstMatch returns the manifest of the first candidate that leads to one.
+func (c *chooser) firstMatch(ctx context.Context, entries []descriptor, depth int) (*imageManifest, error) {
 	failed := errNone
 	for _, d := range c.candidates(entries) {
 		f, err := c.open(ctx, d, depth)
@@ -115,7 +115,7 @@ func (c *chooser) candidates(entries []descriptor) []descriptor {
 			d.Platform = nil
 			unnamed = append(unnamed, d)
 		default:
-			c.saw(*d.Platform)
+			c.noteExisting(*d.Platform)
 			if rank, ok := d.Platform.rank(c.want); ok {
 				ranks[d.Platform] = rank
 				named = append(named, d)
@@ -126,9 +126,9 @@ func (c *chooser) candidates(entries []descriptor) []descriptor {
 	return append(named, unnamed...)
 }
 
-func (c *chooser) saw(p platform) {
+func (c *chooser) noteExisting(p platform) {
 	const most = 20
-	if name := p.usual().String(); p.OS != "" && len(c.exist) < most && !slices.Contains(c.exist, name) {
+	if name := p.normalized().String(); p.OS != "" && len(c.exist) < most && !slices.Contains(c.exist, name) {
 		c.exist = append(c.exist, name)
 	}
 }
@@ -140,7 +140,7 @@ func (d descriptor) isImage() bool {
 }
 
 // open returns the manifest of an entry.
-func (c *chooser) open(ctx context.Context, d descriptor, depth int) (*found, error) {
+func (c *chooser) open(ctx context.Context, d descriptor, depth int) (*imageManifest, error) {
 	doc, err := c.document(ctx, d)
 	switch {
 	case err != nil:
@@ -148,13 +148,13 @@ func (c *chooser) open(ctx context.Context, d descriptor, depth int) (*found, er
 	case doc.isIndex() && depth == 1:
 		return nil, fmt.Errorf("more than %d indexes lead to the manifest", maxIndexes)
 	case doc.isIndex():
-		return c.best(ctx, doc.Manifests, depth-1)
+		return c.firstMatch(ctx, doc.Manifests, depth-1)
 	}
 	f, have, err := c.manifest(ctx, d.Digest, doc)
 	if err != nil || d.Platform != nil { // some builders write a wrong platform into the config
 		return f, err
 	}
-	c.saw(have.platform)
+	c.noteExisting(have.platform)
 	if have.check(c.want) != nil {
 		return nil, errNone
 	}
@@ -176,12 +176,12 @@ func (c *chooser) document(ctx context.Context, d descriptor) (*document, error)
 	return parseDocument(text, said, d.MediaType)
 }
 
-func (c *chooser) manifest(ctx context.Context, digest string, doc *document) (*found, *config, error) {
+func (c *chooser) manifest(ctx context.Context, digest string, doc *document) (*imageManifest, *config, error) {
 	text, err := c.from.config(ctx, *doc.Config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read config: %w", err)
 	}
 	c.bytes += int64(len(text))
 	have, err := parseConfig(text, len(doc.Layers))
-	return &found{digest: digest, entry: digest, doc: doc, config: text}, have, err
+	return &imageManifest{digest: digest, entry: digest, doc: doc, config: text}, have, err
 }

@@ -16,7 +16,7 @@ func (f *fakeRegistry) putIndex(t *testing.T, tag string, entries ...descriptor)
 	return f.putManifest(t, document{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: append(descriptors{}, entries...)}, types.OCIImageIndex, tag)
 }
 
-func (d descriptor) on(p string) descriptor {
+func (d descriptor) forPlatform(p string) descriptor {
 	parts := append(strings.Split(p, "/"), "")
 	d.Platform = &platform{OS: parts[0], Architecture: parts[1], Variant: parts[2]}
 	return d
@@ -54,7 +54,7 @@ func TestTheBestPlatformIsChosen(t *testing.T) {
 		}
 		var entries []descriptor
 		for _, p := range strings.Fields(test.all) {
-			entries = append(entries, descriptor{}.on(p))
+			entries = append(entries, descriptor{}.forPlatform(p))
 		}
 		chosen := ""
 		if named := (&chooser{want: want}).candidates(entries); len(named) > 0 {
@@ -73,7 +73,7 @@ func TestTheProcessorsLevelIsChosen(t *testing.T) {
 	}
 	var entries []descriptor
 	for level := 9; level > 0; level-- {
-		entries = append(entries, descriptor{}.on(fmt.Sprintf("linux/amd64/v%d", level)))
+		entries = append(entries, descriptor{}.forPlatform(fmt.Sprintf("linux/amd64/v%d", level)))
 	}
 	want, err := parsePlatform("")
 	if err != nil {
@@ -89,14 +89,14 @@ func TestAnIndexInAnIndex(t *testing.T) {
 	f := newFakeRegistry(t)
 	right, wrong := noise(t, 1, 10), noise(t, 2, 10)
 	image, other := f.putImage(t, "", "amd64", right), f.putImage(t, "", "arm64", wrong)
-	inner := f.putIndex(t, "", other.on("linux/arm64"), image.on("linux/amd64"))
-	empty := f.putIndex(t, "", other.on("linux/arm64"))
+	inner := f.putIndex(t, "", other.forPlatform("linux/arm64"), image.forPlatform("linux/amd64"))
+	empty := f.putIndex(t, "", other.forPlatform("linux/arm64"))
 	o := testOptions(t)
 	for name, entries := range map[string][]descriptor{
 		"alone":                  {inner},
-		"with a platform":        {other.on("linux/arm64"), inner.on("linux/amd64")},
+		"with a platform":        {other.forPlatform("linux/arm64"), inner.forPlatform("linux/amd64")},
 		"behind one without":     {empty, inner},
-		"behind a named without": {empty.on("linux/amd64"), inner},
+		"behind a named without": {empty.forPlatform("linux/amd64"), inner},
 		"manifests only":         {other, image},
 		"3 more":                 {f.putIndex(t, "", f.putIndex(t, "", inner))},
 	} {

@@ -57,7 +57,7 @@ func parseConfig(text []byte, layers int) (*config, error) {
 // check says whether an image can be used where a platform is wanted. Some tools leave the platform out, and many the
 // variant.
 func (c *config) check(want platform) error {
-	have := platform{cmp.Or(c.OS, want.OS), cmp.Or(c.Architecture, want.Architecture), c.Variant}.usual()
+	have := platform{cmp.Or(c.OS, want.OS), cmp.Or(c.Architecture, want.Architecture), c.Variant}.normalized()
 	if have.Variant == "" && have.Architecture == want.Architecture {
 		have.Variant = want.Variant
 	}

@@ -52,7 +52,7 @@ func openDirectory(ctx context.Context, dir string, want platform, c *cache, o O
 	}
 	digest := digestPrefix + hex.EncodeToString(sum.Sum(nil))
 	image, err := oneLayer(want, digest, digest, size, func(ctx context.Context) (io.ReadCloser, error) {
-		content := &stoppable{ctx.Err, io.NewSectionReader(out, 0, size)}
+		content := &stoppableReader{ctx.Err, io.NewSectionReader(out, 0, size)}
 		return newCheckedReader(content, digest, size, nil, nil), nil
 	})
 	if err != nil {
@@ -200,7 +200,7 @@ func (w *treeWriter) writeFile(ctx context.Context, f, dir *os.File, name, full 
 			return nil // the header says all
 		}
 	}
-	n, err := io.Copy(w.tar, io.LimitReader(&stoppable{ctx.Err, f}, stat.Size))
+	n, err := io.Copy(w.tar, io.LimitReader(&stoppableReader{ctx.Err, f}, stat.Size))
 	if err == nil && n < stat.Size {
 		err = errors.New("the file shrank while it was read; try again")
 	}

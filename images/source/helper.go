@@ -28,7 +28,7 @@ func askHelper(ctx context.Context, helper, server string) (Credential, bool, er
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "docker-credential-"+helper, "get")
 	cmd.Stdin = strings.NewReader(server)
-	out := &bounded{limit: maxHelper}
+	out := &boundedBuffer{limit: maxHelper}
 	cmd.Stdout = out
 	// The group has the programs that the helper starts. Without a terminal a question for a password fails at once.
 	// The helper ends with a killed client. For this the thread that starts the helper must live.
@@ -60,13 +60,13 @@ func askHelper(ctx context.Context, helper, server string) (Credential, bool, er
 	return Credential{Username: answer.Username, Password: answer.Secret}, true, nil
 }
 
-// bounded is a buffer with a limit.
-type bounded struct {
+// A boundedBuffer is a buffer with a limit.
+type boundedBuffer struct {
 	bytes.Buffer
 	limit int
 }
 
-func (b *bounded) Write(p []byte) (int, error) {
+func (b *boundedBuffer) Write(p []byte) (int, error) {
 	if b.Len()+len(p) > b.limit {
 		return 0, fmt.Errorf("more than %d bytes", b.limit)
 	}

@@ -48,7 +48,7 @@ func readLayout(ctx context.Context, from objects, tag string, want platform, ma
 		return nil, err
 	}
 	c := &chooser{from: blobs{from}, want: want}
-	f, err := c.among(ctx, entries)
+	f, err := c.chooseAmong(ctx, entries)
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func putFile(t *testing.T, content []byte) string {
 	return path
 }
 
-func flat(files map[string]string) []string {
+func flatten(files map[string]string) []string {
 	var all []string
 	for name, content := range files {
 		all = append(all, name, content)
@@ -133,7 +133,7 @@ func TestArchivesAreRead(t *testing.T) {
 	config := `{"os":"linux","architecture":"amd64","rootfs":{"type":"layers","diff_ids":["` + diff + `"]}}`
 	docker := tarOf(t, "aa/layer.tar", string(layer), "c.json", config, "manifest.json", `[{"Config":"c.json","RepoTags":["a:1"],"Layers":["aa/layer.tar"]}]`)
 	packed := tarOf(t, "layer", string(gzipped(t, layer)), "c.json", config, "manifest.json", `[{"Config":"c.json","Layers":["layer"]}]`)
-	oci := tarOf(t, flat(layoutFiles(t, map[string][]byte{"x": layer}))...)
+	oci := tarOf(t, flatten(layoutFiles(t, map[string][]byte{"x": layer}))...)
 	for name, test := range map[string]struct {
 		kind    Kind
 		content []byte

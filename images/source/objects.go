@@ -50,17 +50,17 @@ func checked(ctx context.Context, from objects, name, digest string, size int64)
 	if o.size != size {
 		return nil, errors.Join(fmt.Errorf("%s has %d bytes instead of %d", name, o.size, size), o.close())
 	}
-	content := &stoppable{ctx.Err, io.NewSectionReader(o, 0, o.size)}
+	content := &stoppableReader{ctx.Err, io.NewSectionReader(o, 0, o.size)}
 	return newCheckedReader(content, digest, size, nil, o.close), nil
 }
 
-// stoppable is a reader that a context can stop.
-type stoppable struct {
+// stoppableReader is a reader that a context can stop.
+type stoppableReader struct {
 	stopped func() error
 	io.Reader
 }
 
-func (s *stoppable) Read(p []byte) (int, error) {
+func (s *stoppableReader) Read(p []byte) (int, error) {
 	if err := s.stopped(); err != nil {
 		return 0, err
 	}

@@ -149,8 +149,8 @@ func (e *stallError) Error() string {
 
 func (e *stallError) Timeout() bool { return true }
 
-// watched reads a body that must bring stallBytes in each period of the time limit.
-type watched struct {
+// watchedBody reads a body that must bring stallBytes in each period of the time limit.
+type watchedBody struct {
 	io.ReadCloser
 	read   atomic.Int64
 	cancel context.CancelCauseFunc
@@ -161,14 +161,14 @@ type watched struct {
 }
 
 // watch ends the request of the context when the body stalls. The caller must close the body.
-func watch(ctx context.Context, cancel context.CancelCauseFunc, body io.ReadCloser, limit time.Duration) *watched {
-	w := &watched{ReadCloser: body, cancel: cancel, ended: make(chan struct{}), done: make(chan struct{}),
+func watch(ctx context.Context, cancel context.CancelCauseFunc, body io.ReadCloser, limit time.Duration) *watchedBody {
+	w := &watchedBody{ReadCloser: body, cancel: cancel, ended: make(chan struct{}), done: make(chan struct{}),
 		cause: func() error { return context.Cause(ctx) }}
-	go w.run(limit)
+	go w.watchProgress(limit)
 	return w
 }
 
-func (w *watched) run(limit time.Duration) {
+func (w *watchedBody) watchProgress(limit time.Duration) {
 	defer close(w.done)
 	tick := time.NewTicker(limit)
 	defer tick.Stop()
@@ -187,7 +187,7 @@ func (w *watched) run(limit time.Duration) {
 	}
 }
 
-func (w *watched) Read(p []byte) (int, error) {
+func (w *watchedBody) Read(p []byte) (int, error) {
 	n, err := w.ReadCloser.Read(p)
 	w.read.Add(int64(n))
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -198,7 +198,7 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (w *watched) Close() error {
+func (w *watchedBody) Close() error {
 	if w.ended == nil {
 		return nil
 	}

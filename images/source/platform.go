@@ -42,7 +42,7 @@ func parsePlatform(text string) (platform, error) {
 	if len(parts) == 3 {
 		p.Variant = parts[2]
 	}
-	return p.usual(), nil
+	return p.normalized(), nil
 }
 
 // architectures have other names in some images.
@@ -52,8 +52,8 @@ var architectures = map[string]platform{
 	"armhf": {Architecture: "arm", Variant: "v7"}, "armel": {Architecture: "arm", Variant: "v6"},
 }
 
-// usual is the platform with its usual name.
-func (p platform) usual() platform {
+// normalized is the platform with its usual name.
+func (p platform) normalized() platform {
 	p.OS, p.Architecture, p.Variant = strings.ToLower(p.OS), strings.ToLower(p.Architecture), strings.ToLower(p.Variant)
 	if other, ok := architectures[p.Architecture]; ok {
 		p.Architecture, p.Variant = other.Architecture, cmp.Or(p.Variant, other.Variant)
@@ -71,7 +71,7 @@ func (p platform) isUnknown() bool { return p.OS == "unknown" || p.Architecture 
 // order is that of containerd: the highest variant that the processor has, then lower ones. Images of an older
 // architecture, as 386 for amd64, are not taken, unlike there: the seccomp profiles refuse their programs.
 func (p platform) rank(want platform) (rank int, ok bool) {
-	p, want = p.usual(), want.usual()
+	p, want = p.normalized(), want.normalized()
 	if p.OS != want.OS || p.Architecture != want.Architecture {
 		return 0, false
 	}

@@ -80,11 +80,11 @@ func (r *remote) image(ctx context.Context, ref Reference, want platform) (*Imag
 		return nil, fmt.Errorf("read manifest: %w%s", err, wayOut(err, ref.Host))
 	}
 	c := &chooser{from: r, want: want}
-	var f *found
+	var f *imageManifest
 	if doc.isIndex() {
-		f, err = c.among(ctx, doc.Manifests)
+		f, err = c.chooseAmong(ctx, doc.Manifests)
 	} else {
-		f, err = c.only(ctx, digest, doc)
+		f, err = c.chooseUnindexed(ctx, digest, doc)
 	}
 	if err != nil {
 		return nil, err
@@ -210,7 +210,7 @@ func (r *remote) open(ctx context.Context, index int, d descriptor) (io.ReadClos
 }
 
 // newImage is the image of a manifest.
-func newImage(f *found, maxBytes int64, open func(ctx context.Context, index int, d descriptor) (io.ReadCloser, error)) (*Image, error) {
+func newImage(f *imageManifest, maxBytes int64, open func(ctx context.Context, index int, d descriptor) (io.ReadCloser, error)) (*Image, error) {
 	config, err := parseConfig(f.config, len(f.doc.Layers))
 	if err != nil {
 		return nil, err

@@ -30,7 +30,7 @@ func readRoot(ctx context.Context, f *os.File, want platform, maxBytes int64) (*
 	}
 	raw, inner := sha256.New(), sha256.New()
 	head := &headWriter{}
-	content := io.TeeReader(&stoppable{ctx.Err, io.NewSectionReader(f, 0, info.Size())}, raw)
+	content := io.TeeReader(&stoppableReader{ctx.Err, io.NewSectionReader(f, 0, info.Size())}, raw)
 	if _, err := inflate.Copy(ctx, io.MultiWriter(head, inner), content, maxBytes); err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func readRoot(ctx context.Context, f *os.File, want platform, maxBytes int64) (*
 	diffID := digestPrefix + hex.EncodeToString(inner.Sum(nil))
 	digest := digestPrefix + hex.EncodeToString(raw.Sum(nil))
 	return oneLayer(want, diffID, digest, info.Size(), func(ctx context.Context) (io.ReadCloser, error) {
-		content := &stoppable{ctx.Err, io.NewSectionReader(f, 0, info.Size())}
+		content := &stoppableReader{ctx.Err, io.NewSectionReader(f, 0, info.Size())}
 		return newCheckedReader(content, digest, info.Size(), nil, nil), nil
 	})
 }

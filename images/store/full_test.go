@@ -43,7 +43,7 @@ func newDisk(t *testing.T) disk {
 	d := disk{t, os.NewFile(uintptr(fd), "disk")}
 	testhost.CloseAfter(t, d.mount)
 	// No bound of pages means that there is none.
-	testhost.WriteFile(t, filepath.Join(own(d.mount), "filler"), "filler")
+	testhost.WriteFile(t, filepath.Join(descriptorPath(d.mount), "filler"), "filler")
 	return d
 }
 
@@ -105,7 +105,7 @@ func TestOnAFullDiskTheStoreIsWhole(t *testing.T) {
 // store with more space.
 func (d disk) fails(o *ordeal, bound string, free uint64) bool {
 	d.Helper()
-	o.anew()
+	o.reset()
 	before := contents(o.dir)
 	files, pages := d.used()
 	if bound == "files" {
@@ -113,7 +113,7 @@ func (d disk) fails(o *ordeal, bound string, free uint64) bool {
 	} else {
 		d.resize(manyFiles, pages+free)
 	}
-	err := o.again()
+	err := o.repeat()
 	d.resize(manyFiles, manyPages)
 	when := fmt.Sprintf("with %d free %s", free, bound)
 	if err == nil {

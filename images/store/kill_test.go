@@ -34,7 +34,7 @@ func operations() map[string]func(ctx context.Context, dir string) error {
 			})
 		},
 		"remove": func(ctx context.Context, dir string) error {
-			return with(ctx, dir, func(u User) error {
+			return withUser(ctx, dir, func(u User) error {
 				_, err := u.Remove(ctx, "two")
 				if errors.Is(err, ErrNotFound) {
 					return nil
@@ -43,10 +43,10 @@ func operations() map[string]func(ctx context.Context, dir string) error {
 			})
 		},
 		"prune": func(ctx context.Context, dir string) error {
-			return with(ctx, dir, func(u User) error { _, err := u.Prune(ctx); return err })
+			return withUser(ctx, dir, func(u User) error { _, err := u.Prune(ctx); return err })
 		},
 		"use": func(ctx context.Context, dir string) error {
-			return with(ctx, dir, func(u User) error {
+			return withUser(ctx, dir, func(u User) error {
 				h, err := u.Use(ctx, "two", "box")
 				if err == nil {
 					h.Close()
@@ -55,7 +55,7 @@ func operations() map[string]func(ctx context.Context, dir string) error {
 			})
 		},
 		"use until boot": func(ctx context.Context, dir string) error {
-			return with(ctx, dir, func(u User) error {
+			return withUser(ctx, dir, func(u User) error {
 				h, err := u.UseUntilBoot(ctx, "two", "box")
 				if err == nil {
 					h.Close()
@@ -64,15 +64,15 @@ func operations() map[string]func(ctx context.Context, dir string) error {
 			})
 		},
 		"release": func(ctx context.Context, dir string) error {
-			return with(ctx, dir, func(u User) error { return u.Release(ctx, "box") })
+			return withUser(ctx, dir, func(u User) error { return u.Release(ctx, "box") })
 		},
 		"verify": func(ctx context.Context, dir string) error {
-			return with(ctx, dir, func(u User) error { return u.Verify(ctx, "two") })
+			return withUser(ctx, dir, func(u User) error { return u.Verify(ctx, "two") })
 		},
 	}
 }
 
-func with(ctx context.Context, dir string, f func(User) error) error {
+func withUser(ctx context.Context, dir string, f func(User) error) error {
 	s, err := Open(ctx, dir)
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func with(ctx context.Context, dir string, f func(User) error) error {
 }
 
 func withPull(ctx context.Context, dir string, f func(*Pull) error) error {
-	return with(ctx, dir, func(u User) error {
+	return withUser(ctx, dir, func(u User) error {
 		p, err := u.Pull(ctx)
 		if err != nil {
 			return err
@@ -148,16 +148,16 @@ func newOrdeal(t *testing.T, operation string) *ordeal {
 			t.Fatal(err)
 		}
 	}
-	o.anew()
-	if err := o.again(); err != nil {
+	o.reset()
+	if err := o.repeat(); err != nil {
 		t.Fatal(err)
 	}
 	o.after = contents(o.dir)
 	return o
 }
 
-// anew makes the store anew.
-func (o *ordeal) anew() {
+// reset makes the store anew.
+func (o *ordeal) reset() {
 	o.Helper()
 	must(os.RemoveAll(o.dir))
 	if _, err := os.Stat(o.pristine); err == nil {
@@ -167,7 +167,7 @@ func (o *ordeal) anew() {
 	}
 }
 
-func (o *ordeal) again() error { return operations()[o.operation](o.Context(), o.dir) }
+func (o *ordeal) repeat() error { return operations()[o.operation](o.Context(), o.dir) }
 
 func (o *ordeal) command() *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", o.dir)
@@ -184,7 +184,7 @@ func (o *ordeal) check(when string) {
 		o.Fatalf("%s: %v", when, err)
 	}
 	o.checkRules(when)
-	if err := o.again(); err != nil {
+	if err := o.repeat(); err != nil {
 		o.Fatalf("%s, and again: %v", when, err)
 	}
 	if now := contents(o.dir); !slices.Equal(now, o.after) {
@@ -231,9 +231,9 @@ func children(pid int) (found []string) {
 	return found
 }
 
-// every is the distance of the failpoints at which a run kills. Each run has others. The variable being "all"
+// killInterval is the distance of the failpoints at which a run kills. Each run has others. The variable being "all"
 // makes a run kill at all of them.
-func every() int {
+func killInterval() int {
 	if os.Getenv("IMAGE_STORE_TEST_FAILPOINTS") == "all" {
 		return 1
 	}
@@ -244,14 +244,14 @@ func TestKilledAnywhereTheStoreIsWhole(t *testing.T) {
 	for operation := range operations() {
 		t.Run(operation, func(t *testing.T) {
 			o := newOrdeal(t, operation)
-			o.anew()
+			o.reset()
 			undisturbed, err := failpoint.Run(o.command(), 0, time.Minute)
 			if err != nil || undisturbed.Status != 0 {
 				t.Fatalf("undisturbed: %v, status %v", err, undisturbed.Status)
 			}
 			o.check("undisturbed")
-			for n := rand.N(every()); n < len(undisturbed.Points); n += every() {
-				o.anew()
+			for n := rand.N(killInterval()); n < len(undisturbed.Points); n += killInterval() {
+				o.reset()
 				cmd := o.command()
 				trace, err := failpoint.Run(cmd, n+1, time.Minute)
 				if err != nil {

@@ -73,9 +73,9 @@ func (h *Held) mountDevices() (m *os.File, err error) {
 func mount(source *os.File, devices []*os.File, more ...[2]string) (*os.File, error) {
 	options := append([][2]string{{"ro", ""}}, more...)
 	for _, d := range devices {
-		options = append(options, [2]string{"device", own(d)})
+		options = append(options, [2]string{"device", descriptorPath(d)})
 	}
-	fs, err := fsmount.Open("erofs", own(source), options...)
+	fs, err := fsmount.Open("erofs", descriptorPath(source), options...)
 	if err != nil {
 		return nil, err
 	}
@@ -87,5 +87,5 @@ func mount(source *os.File, devices []*os.File, more ...[2]string) (*os.File, er
 	return os.NewFile(uintptr(fd), source.Name()), nil
 }
 
-// own is a path to an open file of this process.
-func own(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
+// descriptorPath is a path to an open file of this process.
+func descriptorPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }

@@ -73,11 +73,11 @@ func TestAMountedImageShowsItsFiles(t *testing.T) {
 			}
 			defer m.Close()
 			for file, want := range map[string]string{"a": "base", "b": strings.Repeat("b", 20000), "c": "first"} {
-				if got, err := os.ReadFile(filepath.Join(own(m), file)); err != nil || string(got) != want {
+				if got, err := os.ReadFile(filepath.Join(descriptorPath(m), file)); err != nil || string(got) != want {
 					t.Errorf("%s has %d bytes: %v", file, len(got), err)
 				}
 			}
-			if err := os.WriteFile(filepath.Join(own(m), "new"), nil, 0o600); err == nil {
+			if err := os.WriteFile(filepath.Join(descriptorPath(m), "new"), nil, 0o600); err == nil {
 				t.Error("a file was made")
 			}
 		})

@@ -225,7 +225,7 @@ func TestTheSuperblockHasNothingUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	raw, err := os.ReadFile(own(h.Index))
+	raw, err := os.ReadFile(descriptorPath(h.Index))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asked is a context that calls a function whenever it is asked for its error.
-type asked struct {
+// hookContext is a context that calls a function whenever it is asked for its error.
+type hookContext struct {
 	context.Context
 	whenAsked func()
 }
 
-func (a asked) Err() error {
+func (a hookContext) Err() error {
 	a.whenAsked()
 	return a.Context.Err()
 }
@@ -26,7 +26,7 @@ func TestAListLeavesTheLock(t *testing.T) {
 	b.pull(alice, "one", base)
 	b.pull(alice, "two", base, first)
 	free, held := 0, 0
-	ctx := asked{t.Context(), func() {
+	ctx := hookContext{t.Context(), func() {
 		f, err := os.OpenFile(b.path("lock"), os.O_RDWR, 0)
 		if err != nil {
 			t.Error(err)
@@ -57,7 +57,7 @@ func TestAListDuringARemoval(t *testing.T) {
 	b.pull(alice, "one", base)
 	b.pull(alice, "two", base, first)
 	removed := false
-	ctx := asked{t.Context(), func() {
+	ctx := hookContext{t.Context(), func() {
 		if removed {
 			return
 		}
