@@ -31,8 +31,8 @@ func (s sandbox) slowly(t *testing.T, name string) chan net.Conn {
 	return got
 }
 
-// take waits for the connection of slowly.
-func take(t *testing.T, got chan net.Conn) net.Conn {
+// awaitConn waits for the connection of slowly.
+func awaitConn(t *testing.T, got chan net.Conn) net.Conn {
 	t.Helper()
 	c := <-got
 	if c == nil {
@@ -50,7 +50,7 @@ func TestADenyRuleForAnAddressEndsConnectionsToNamesThere(t *testing.T) {
 	if err := e.Admit(t.Context(), box, s.sockets); err != nil {
 		t.Fatal(err)
 	}
-	good, other := take(t, s.slowly(t, "good.example")), take(t, s.slowly(t, "other.example"))
+	good, other := awaitConn(t, s.slowly(t, "good.example")), awaitConn(t, s.slowly(t, "other.example"))
 	box.Deny = []string{goodAddress}
 	if err := e.Change(t.Context(), box); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestARangeEndsConnectionsToTheHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, done := &http.Server{Handler: &outside{arrived: map[string]int{}}}, make(chan struct{})
+	server, done := &http.Server{Handler: &outerNetwork{arrived: map[string]int{}}}, make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = server.Serve(l)

@@ -58,8 +58,8 @@ const maxAnswer = 64 << 10
 // errNoAnswer means that a parent closes connections without an answer. It may have the sandbox.
 var errNoAnswer = errors.New("the process of the proxied network does not answer; try again")
 
-// ask calls the parent, if there is one. A parent that was killed during the call is known by the second call.
-func (e Egress) ask(ctx context.Context, r request) (answer, error) {
+// callParent calls the parent, if there is one. A parent that was killed during the call is known by the second call.
+func (e Egress) callParent(ctx context.Context, r request) (answer, error) {
 	for range 3 {
 		channel, err := e.connect()
 		if isNoParent(err) {

@@ -18,8 +18,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A held question waits for the answer of the test.
-type held struct {
+// A heldQuestion waits for the answer of the test.
+type heldQuestion struct {
 	protocol.NetworkQuestion
 	ctx    context.Context
 	answer chan bool
@@ -27,17 +27,17 @@ type held struct {
 
 // decide makes the test the decider of a sandbox. The end function ends the decider, and returns the error of
 // Decide.
-func decide(t *testing.T, e Egress, key string) (questions chan held, end func() error) {
+func decide(t *testing.T, e Egress, key string) (questions chan heldQuestion, end func() error) {
 	t.Helper()
 	d, err := e.Decider(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	questions, ended := make(chan held, 2*link.MaxQuestions), make(chan error, 1)
+	questions, ended := make(chan heldQuestion, 2*link.MaxQuestions), make(chan error, 1)
 	go func() {
 		ended <- d.Decide(ctx, func(ctx context.Context, q protocol.NetworkQuestion) bool {
-			h := held{q, ctx, make(chan bool, 1)}
+			h := heldQuestion{q, ctx, make(chan bool, 1)}
 			questions <- h
 			select {
 			case allowed := <-h.answer:
@@ -62,14 +62,14 @@ func decide(t *testing.T, e Egress, key string) (questions chan held, end func()
 	return questions, end
 }
 
-func next(t *testing.T, questions chan held) held {
+func next(t *testing.T, questions chan heldQuestion) heldQuestion {
 	t.Helper()
 	select {
 	case q := <-questions:
 		return q
 	case <-time.After(patience):
 		t.Fatal("no question")
-		return held{}
+		return heldQuestion{}
 	}
 }
 
@@ -80,7 +80,7 @@ func (s sandbox) fetchLater(name string) chan error {
 	return done
 }
 
-func ended(t *testing.T, done chan error) error {
+func awaitEnd(t *testing.T, done chan error) error {
 	t.Helper()
 	select {
 	case err := <-done:
@@ -141,7 +141,7 @@ func TestAnEmbedderDecides(t *testing.T) {
 		case <-time.After(50 * time.Millisecond):
 		}
 		q.answer <- allowed
-		err := ended(t, done)
+		err := awaitEnd(t, done)
 		if allowed && err != nil || !allowed && (err == nil || !strings.Contains(err.Error(), "the embedder denied other.example:80")) {
 			t.Errorf("the answer is %v: %v", allowed, err)
 		}
@@ -156,7 +156,7 @@ func TestAnEmbedderDecides(t *testing.T) {
 		t.Errorf("Decide: %v", err)
 	}
 	eventually(t, "the end of the decider", func() bool { return errors.Is(s.fetch("other.example"), errNoName) })
-	for _, arrived := range o.seen() {
+	for _, arrived := range o.arrivals() {
 		if !strings.HasPrefix(arrived, "good.example ") && !strings.HasPrefix(arrived, "other.example ") {
 			t.Errorf("outside: %s", arrived)
 		}
@@ -237,7 +237,7 @@ func TestRulesChangeWhileAnEmbedderDecides(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.answer <- true
-	if err := ended(t, done); err == nil || !strings.Contains(err.Error(), "--deny other.example") {
+	if err := awaitEnd(t, done); err == nil || !strings.Contains(err.Error(), "--deny other.example") {
 		t.Errorf("denied meanwhile: %v", err)
 	}
 	// A deny rule ends a connection that the embedder has allowed. Other rules do not.
@@ -306,7 +306,7 @@ func TestAQuestionEndsWithoutAnAnswer(t *testing.T) {
 	questions, end := decide(t, e, "box")
 	done := s.fetchLater("other.example")
 	q := next(t, questions)
-	if err := ended(t, done); err == nil || !strings.Contains(err.Error(), "within 300ms") {
+	if err := awaitEnd(t, done); err == nil || !strings.Contains(err.Error(), "within 300ms") {
 		t.Errorf("no answer: %v", err)
 	}
 	select {
@@ -318,7 +318,7 @@ func TestAQuestionEndsWithoutAnAnswer(t *testing.T) {
 	for range 20 { // on a busy machine an answer can come too late
 		done := s.fetchLater("good.example")
 		next(t, questions).answer <- true
-		if late = ended(t, done); late == nil {
+		if late = awaitEnd(t, done); late == nil {
 			break
 		}
 	}
@@ -328,7 +328,7 @@ func TestAQuestionEndsWithoutAnAnswer(t *testing.T) {
 	if err := end(); err == nil {
 		t.Error("Decide has no error")
 	}
-	if got := o.seen(); len(got) != 1 {
+	if got := o.arrivals(); len(got) != 1 {
 		t.Errorf("outside: %q", got)
 	}
 }
@@ -344,10 +344,10 @@ func TestTheDeciderGoesAway(t *testing.T) {
 	if err := end(); !errors.Is(err, context.Canceled) {
 		t.Errorf("Decide: %v", err)
 	}
-	if err := ended(t, done); err == nil || !strings.Contains(err.Error(), "has gone") {
+	if err := awaitEnd(t, done); err == nil || !strings.Contains(err.Error(), "has gone") {
 		t.Errorf("without a decider: %v", err)
 	}
-	if got := o.seen(); len(got) != 0 {
+	if got := o.arrivals(); len(got) != 0 {
 		t.Errorf("outside: %q", got)
 	}
 	// There can be a next one at once. It ends with the sandbox.
@@ -397,7 +397,7 @@ func TestTheSandboxOfADeciderIsSuspended(t *testing.T) {
 	admit()
 	done := s.fetchLater("other.example")
 	next(t, questions).answer <- true
-	if err := ended(t, done); err != nil {
+	if err := awaitEnd(t, done); err != nil {
 		t.Error(err)
 	}
 	suspend()
@@ -429,7 +429,7 @@ func TestTheWorkerIsKilledWhileAnEmbedderDecides(t *testing.T) {
 		done := s.fetchLater("other.example")
 		q := next(t, questions)
 		replaceWorker(t, e)
-		if err := ended(t, done); err == nil {
+		if err := awaitEnd(t, done); err == nil {
 			t.Error("the request has an answer")
 		}
 		select {
@@ -444,11 +444,11 @@ func TestTheWorkerIsKilledWhileAnEmbedderDecides(t *testing.T) {
 	if q.Name != "good.example" {
 		t.Errorf("the question is %+v", q.NetworkQuestion)
 	}
-	if got := o.seen(); len(got) != 0 {
+	if got := o.arrivals(); len(got) != 0 {
 		t.Errorf("outside: %q", got)
 	}
 	q.answer <- true
-	if err := ended(t, done); err != nil {
+	if err := awaitEnd(t, done); err != nil {
 		t.Error(err)
 	}
 }
@@ -510,7 +510,7 @@ func TestUnusualRequestsAreNoQuestions(t *testing.T) {
 		t.Errorf("the path has %d bytes", len(q.Path))
 	}
 	q.answer <- true
-	if err := ended(t, done); err != nil {
+	if err := awaitEnd(t, done); err != nil {
 		t.Error(fmt.Errorf("the longest path: %w", err))
 	}
 }

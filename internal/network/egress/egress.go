@@ -131,7 +131,7 @@ func (e Egress) Change(ctx context.Context, b Box) error {
 	if err := check(b); err != nil {
 		return err
 	}
-	if _, err := e.ask(ctx, request{Op: opChange, Key: b.Key, Box: &b}); err != nil {
+	if _, err := e.callParent(ctx, request{Op: opChange, Key: b.Key, Box: &b}); err != nil {
 		return fmt.Errorf("change the rules of sandbox %s: %w", b.Key, err)
 	}
 	return nil
@@ -140,7 +140,7 @@ func (e Egress) Change(ctx context.Context, b Box) error {
 // Suspend closes the sockets of a sandbox and ends its connections. Its names, counts and events stay for a
 // later Admit. A sandbox that is not there is no error.
 func (e Egress) Suspend(ctx context.Context, key string) error {
-	if _, err := e.ask(ctx, request{Op: opSuspend, Key: key}); err != nil && !errors.Is(err, ErrUnknown) {
+	if _, err := e.callParent(ctx, request{Op: opSuspend, Key: key}); err != nil && !errors.Is(err, ErrUnknown) {
 		return fmt.Errorf("suspend sandbox %s: %w", key, err)
 	}
 	return nil
@@ -149,7 +149,7 @@ func (e Egress) Suspend(ctx context.Context, key string) error {
 // Withhold is Suspend for a sandbox that must not be served again without a new decision. The mark lasts until the
 // next Admit, or until the parent is killed.
 func (e Egress) Withhold(ctx context.Context, key string) error {
-	if _, err := e.ask(ctx, request{Op: opWithhold, Key: key}); err != nil && !errors.Is(err, ErrUnknown) {
+	if _, err := e.callParent(ctx, request{Op: opWithhold, Key: key}); err != nil && !errors.Is(err, ErrUnknown) {
 		return fmt.Errorf("withhold the network from sandbox %s: %w", key, err)
 	}
 	return nil
@@ -157,7 +157,7 @@ func (e Egress) Withhold(ctx context.Context, key string) error {
 
 // IsWithheld says whether Withhold has marked the sandbox.
 func (e Egress) IsWithheld(ctx context.Context, key string) (bool, error) {
-	a, err := e.ask(ctx, request{Op: opHas, Key: key})
+	a, err := e.callParent(ctx, request{Op: opHas, Key: key})
 	if errors.Is(err, ErrUnknown) {
 		return false, nil
 	}
@@ -217,7 +217,7 @@ func (e Egress) Dismiss(ctx context.Context, key string) error {
 		return fmt.Errorf("dismiss sandbox %s: %w", key, err)
 	}
 	defer unlock()
-	if _, err := e.ask(ctx, request{Op: opDismiss, Key: key}); err != nil && !errors.Is(err, ErrUnknown) {
+	if _, err := e.callParent(ctx, request{Op: opDismiss, Key: key}); err != nil && !errors.Is(err, ErrUnknown) {
 		return fmt.Errorf("dismiss sandbox %s: %w", key, err)
 	}
 	// The parent may have been killed before.
@@ -226,7 +226,7 @@ func (e Egress) Dismiss(ctx context.Context, key string) error {
 
 // Has says whether the sandbox is served.
 func (e Egress) Has(ctx context.Context, key string) (bool, error) {
-	a, err := e.ask(ctx, request{Op: opHas, Key: key})
+	a, err := e.callParent(ctx, request{Op: opHas, Key: key})
 	if errors.Is(err, ErrUnknown) {
 		return false, nil
 	}
@@ -237,7 +237,7 @@ func (e Egress) Has(ctx context.Context, key string) (bool, error) {
 // connections that have ended before the call, and the bytes of open ones until now.
 // The error is [ErrUnknown] for a sandbox that is not there.
 func (e Egress) Counts(ctx context.Context, key string) (Counts, error) {
-	a, err := e.ask(ctx, request{Op: opCounts, Key: key})
+	a, err := e.callParent(ctx, request{Op: opCounts, Key: key})
 	return a.Counts, err
 }
 

@@ -60,7 +60,7 @@ func TestOnlyAllowedNamesAreReached(t *testing.T) {
 	if err := s.fetch("other.example"); err != nil {
 		t.Error(err)
 	}
-	if got, want := o.seen(), []string{"good.example " + goodAddress + ":80", "other.example " + otherAddress + ":80"}; !slices.Equal(got, want) {
+	if got, want := o.arrivals(), []string{"good.example " + goodAddress + ":80", "other.example " + otherAddress + ":80"}; !slices.Equal(got, want) {
 		t.Errorf("outside: %q; want %q", got, want)
 	}
 	wantEvents(t, e, "box", "good.example allowed", "other.example denied", "bad.example denied", "good.example denied",
@@ -292,7 +292,7 @@ func TestTheResolverReadsNewFiles(t *testing.T) {
 	defer replaceHosts(hosts)
 	eventually(t, "the new address", func() bool {
 		_ = s.fetch("good.example")
-		return slices.Contains(o.seen(), "good.example "+otherAddress+":80")
+		return slices.Contains(o.arrivals(), "good.example "+otherAddress+":80")
 	})
 }
 

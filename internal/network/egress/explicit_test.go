@@ -92,7 +92,7 @@ func TestTheExplicitProxyHasTheSameRulesAndCounts(t *testing.T) {
 			_, _ = io.Copy(io.Discard, answer.Body)
 		}
 	}
-	if got := o.seen(); slices.ContainsFunc(got, func(a string) bool { return strings.HasPrefix(a, "bad") }) {
+	if got := o.arrivals(); slices.ContainsFunc(got, func(a string) bool { return strings.HasPrefix(a, "bad") }) {
 		t.Errorf("outside: %q", got)
 	}
 }

@@ -26,7 +26,7 @@ func TestAHostileWorkerCannotRepeatAName(t *testing.T) {
 	for _, name := range []string{"a.example", "b.example", "a.example", "c.example"} {
 		says = append(says, frame(link.Report{Kind: link.KindName, Number: 1, Name: name}.Bytes())...)
 	}
-	hear(t, p, says)
+	feedParent(t, p, says)
 	want := []string{"a.example", "b.example", "c.example"}
 	r := p.keys["a"].record
 	if !slices.Equal(r.names, want) {
@@ -49,7 +49,7 @@ func TestAHostileWorkerCannotRepeatAName(t *testing.T) {
 func TestAHostileWorkerCannotSendControlCharactersToATerminal(t *testing.T) {
 	p := newHostileParent(t)
 	const line = `{"name":"a\u001b[2J","address":"\u009b","rule":"\u202e","decision":"denied\n","reason":"is ä\r"}`
-	hear(t, p, frame(link.Report{Kind: link.KindEvent, Number: 1, Line: line}.Bytes()))
+	feedParent(t, p, frame(link.Report{Kind: link.KindEvent, Number: 1, Line: line}.Bytes()))
 	count := 0
 	for e, err := range p.egress.Events(t.Context(), "a", false) {
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
 )
 
-// sent is a connection to the parent with a request. The client still has its end.
-func sent(t *testing.T, r request, files ...*os.File) (parents *net.UnixConn, client *channel.Conn) {
+// openRequest is a connection to the parent with a request. The client still has its end.
+func openRequest(t *testing.T, r request, files ...*os.File) (parents *net.UnixConn, client *channel.Conn) {
 	t.Helper()
 	conn, theirs, err := descriptor.UnixPair()
 	if err != nil {
@@ -51,15 +51,15 @@ func TestARequestOfAClientThatHasGoneChangesNothing(t *testing.T) {
 		for _, isGone := range []bool{false, true} {
 			p := newHostileParent(t)
 			before := p.sent
-			conn, client := sent(t, r, []*os.File{socket}[:len(r.Roles)]...)
+			conn, client := openRequest(t, r, []*os.File{socket}[:len(r.Roles)]...)
 			if isGone {
 				client.Close()
 			}
 			p.acked = before + 1 // in place of a worker
 			p.serveClient(conn)
 			client.Close()
-			a := p.boxOf("a")
-			isSame := p.boxOf(late.Key) == nil && a != nil && len(a.files) > 0 && a.grant.Allow[0] == "a.example" && p.sent == before
+			a := p.boxByKey("a")
+			isSame := p.boxByKey(late.Key) == nil && a != nil && len(a.files) > 0 && a.grant.Allow[0] == "a.example" && p.sent == before
 			if isSame != isGone {
 				t.Errorf("%s: the client has gone: %v, and the boxes are the same: %v", r.Op, isGone, isSame)
 			}

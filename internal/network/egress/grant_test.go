@@ -25,7 +25,7 @@ func TestAGrantWithoutAskEndsTheDecider(t *testing.T) {
 	questions, _ := decide(t, e, "box")
 	got := s.slowly(t, "good.example")
 	next(t, questions).answer <- true
-	slow := take(t, got)
+	slow := awaitConn(t, got)
 	waiting := s.fetchLater("other.example")
 	open := next(t, questions)
 	box.Ask, box.Allow = false, []string{"also.example"}
@@ -36,7 +36,7 @@ func TestAGrantWithoutAskEndsTheDecider(t *testing.T) {
 		t.Errorf("a connection that the embedder has allowed: %v", err)
 	}
 	open.answer <- true
-	if err := ended(t, waiting); err == nil {
+	if err := awaitEnd(t, waiting); err == nil {
 		t.Error("an answer to an earlier question counts")
 	}
 	if err := s.fetch("other.example"); !errors.Is(err, errNoName) {
@@ -83,7 +83,7 @@ func TestDecidersFollowOneAnother(t *testing.T) {
 	for range 20 {
 		done := s.fetchLater("other.example")
 		next(t, questions).answer <- true
-		if err := ended(t, done); err != nil {
+		if err := awaitEnd(t, done); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -37,8 +37,8 @@ func newHostileParent(t testing.TB) *parent {
 	return p
 }
 
-// hear has the parent hear what its worker says, until its end.
-func hear(t testing.TB, p *parent, says []byte) {
+// feedParent has the parent hear what its worker says, until its end.
+func feedParent(t testing.TB, p *parent, says []byte) {
 	t.Helper()
 	conn, theirs, err := descriptor.UnixPair()
 	if err != nil {
@@ -100,7 +100,7 @@ func FuzzReports(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x00\x01\x00\x00\x01a"))
 	p := newHostileParent(f)
 	f.Fuzz(func(t *testing.T, says []byte) {
-		hear(t, p, says)
+		feedParent(t, p, says)
 		wantUnhurt(t, p)
 	})
 }
@@ -115,7 +115,7 @@ func TestAHostileWorkerHurtsNobody(t *testing.T) {
 			flood.Write(frame(link.Report{Kind: link.KindEvent, Number: uint32(i%3 + 1), Counts: Counts{Sent: ^uint64(0)}, Line: line}.Bytes()))
 		}
 	}
-	hear(t, p, flood.Bytes())
+	feedParent(t, p, flood.Bytes())
 	wantUnhurt(t, p)
 	if got := len(p.keys["a"].record.names); got != link.MaxNames {
 		t.Errorf("box a has %d names", got)
@@ -175,7 +175,7 @@ func TestAHostileWorkerAsksWithinBounds(t *testing.T) {
 			Kind: link.KindQuestion, Number: uint32(i%2 + 1), ID: uint64(i / 4), Question: link.Question{Name: fmt.Sprintf("%d.example", i), Port: 1},
 		}.Bytes()))
 	}
-	hear(t, p, flood.Bytes())
+	feedParent(t, p, flood.Bytes())
 	wantUnhurt(t, p)
 	ctx, cancel := context.WithTimeout(t.Context(), 6*patience)
 	defer cancel()
@@ -228,7 +228,7 @@ func TestADeciderThatReadsNothingIsEnded(t *testing.T) {
 	}}.Bytes())
 	withdraw := frame(link.Report{Kind: link.KindWithdrawal, Number: 1, ID: 1}.Bytes())
 	eventually(t, "the end of the decider", func() bool {
-		hear(t, p, bytes.Repeat(append(ask[:len(ask):len(ask)], withdraw...), 100))
+		feedParent(t, p, bytes.Repeat(append(ask[:len(ask):len(ask)], withdraw...), 100))
 		select {
 		case <-d.ended:
 			return true

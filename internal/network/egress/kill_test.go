@@ -56,7 +56,7 @@ func TestTheWorkerIsKilledUnderLoad(t *testing.T) {
 		}
 	}
 	t.Logf("service is back after %v, at most %v", median(back), slices.Max(back))
-	for _, arrived := range o.seen() {
+	for _, arrived := range o.arrivals() {
 		if !strings.HasPrefix(arrived, "good.example "+goodAddress) && !strings.HasPrefix(arrived, "also.example "+goodAddress) {
 			t.Errorf("outside: %s", arrived)
 		}

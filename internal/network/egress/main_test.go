@@ -101,8 +101,8 @@ func starterMain(dir string) int {
 // patience is how long a test waits for what has to come.
 const patience = 10 * time.Second
 
-// An outside is the network outside of the host. It has a server at each address.
-type outside struct {
+// An outerNetwork is the network outside of the host. It has a server at each address.
+type outerNetwork struct {
 	mu sync.Mutex
 	// arrived are the hosts of the requests, with the address.
 	arrived map[string]int
@@ -110,7 +110,7 @@ type outside struct {
 	open atomic.Int32
 }
 
-func newOutside(t *testing.T) *outside {
+func newOutside(t *testing.T) *outerNetwork {
 	t.Helper()
 	testhost.NeedRoot(t, "network namespaces are made")
 	namespace := netnstest.New(t)
@@ -124,7 +124,7 @@ func newOutside(t *testing.T) *outside {
 	}
 	netnstest.Shell(t, namespace, "ip address add 10.77.0.2/24 dev out && ip link set out up")
 	shell(t, "ip address add 10.77.0.1/24 dev inn && ip link set inn up && ip route replace default via 10.77.0.2")
-	o := &outside{arrived: map[string]int{}}
+	o := &outerNetwork{arrived: map[string]int{}}
 	for _, address := range []string{goodAddress, otherAddress} {
 		l := netnstest.Listen(t, namespace, address+":80")
 		server := &http.Server{Handler: o, ConnState: func(_ net.Conn, state http.ConnState) {
@@ -146,7 +146,7 @@ func newOutside(t *testing.T) *outside {
 }
 
 // ServeHTTP answers with the host. A request for /slow never ends by itself, and the answer for /endless neither.
-func (o *outside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (o *outerNetwork) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.mu.Lock()
 	o.arrived[r.Host+" "+r.Context().Value(http.LocalAddrContextKey).(net.Addr).String()]++
 	o.mu.Unlock()
@@ -160,7 +160,7 @@ func (o *outside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (o *outside) seen() []string {
+func (o *outerNetwork) arrivals() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var all []string

@@ -126,7 +126,7 @@ var errSlow = errors.New("the worker of the proxied network does not answer")
 
 // admitLocked adds or replaces a box. It takes the files over.
 func (p *parent) admitLocked(grant Box, roles []link.Role, files []*os.File) error {
-	b := p.boxOf(grant.Key)
+	b := p.boxByKey(grant.Key)
 	if err := p.checkRoomLocked(b, len(files)); err != nil {
 		descriptor.Close(files...)
 		return err
@@ -153,7 +153,7 @@ func (p *parent) admitLocked(grant Box, roles []link.Role, files []*os.File) err
 
 // changeLocked gives a box new rules.
 func (p *parent) changeLocked(grant Box) error {
-	b := p.boxOf(grant.Key)
+	b := p.boxByKey(grant.Key)
 	if b == nil || len(b.files) == 0 {
 		return ErrUnknown
 	}
@@ -175,7 +175,7 @@ func (b *box) setGrantLocked(grant Box) {
 // suspendLocked takes the sockets and the rules from a box. The worker forgets the box. A decider stays for the
 // next grant. A mark of an earlier suspension stays.
 func (p *parent) suspendLocked(key string, isWithheld bool) error {
-	b := p.boxOf(key)
+	b := p.boxByKey(key)
 	if b == nil {
 		return ErrUnknown
 	}
@@ -193,15 +193,15 @@ func (p *parent) suspendLocked(key string, isWithheld bool) error {
 func (p *parent) grantOf(b *box) link.Order {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return link.Order{Number: b.number, Box: &b.grant, Asks: b.asks()}
+	return link.Order{Number: b.number, Box: &b.grant, Asks: b.hasDecider()}
 }
 
-// asks says whether an embedder decides.
-func (b *box) asks() bool { return b.grant.Ask && b.decider != nil }
+// hasDecider says whether an embedder decides.
+func (b *box) hasDecider() bool { return b.grant.Ask && b.decider != nil }
 
 // dismissLocked removes a box with all that it has.
 func (p *parent) dismissLocked(key string) error {
-	b := p.boxOf(key)
+	b := p.boxByKey(key)
 	if b == nil {
 		return ErrUnknown
 	}
@@ -239,7 +239,7 @@ func (p *parent) state(key string) (isServed, isWithheld bool, err error) {
 	return false, false, ErrUnknown
 }
 
-func (p *parent) boxOf(key string) *box {
+func (p *parent) boxByKey(key string) *box {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.keys[key]
@@ -249,7 +249,7 @@ func (p *parent) boxOf(key string) *box {
 func (p *parent) orderOf(b *box) link.Order {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return link.Order{Number: b.number, Box: &b.grant, Roles: b.roles, Names: b.record.names, Used: b.record.counts, Asks: b.asks()}
+	return link.Order{Number: b.number, Box: &b.grant, Roles: b.roles, Names: b.record.names, Used: b.record.counts, Asks: b.hasDecider()}
 }
 
 // orderLocked sends an order to the worker, and asks for its acknowledgement. If there is no worker, the
@@ -312,7 +312,7 @@ func (p *parent) await() error {
 	p.mu.Lock()
 	wanted := p.sent
 	p.mu.Unlock()
-	if p.comes(wanted) {
+	if p.awaitAck(wanted) {
 		return nil
 	}
 	p.changing.Lock()
@@ -320,13 +320,13 @@ func (p *parent) await() error {
 		p.worker.HangUp()
 	}
 	p.changing.Unlock()
-	if p.comes(wanted) {
+	if p.awaitAck(wanted) {
 		return nil
 	}
 	return errSlow
 }
 
-func (p *parent) comes(wanted uint64) bool {
+func (p *parent) awaitAck(wanted uint64) bool {
 	late := time.NewTimer(ackTime)
 	defer late.Stop()
 	for {
@@ -344,8 +344,8 @@ func (p *parent) comes(wanted uint64) bool {
 	}
 }
 
-// take takes one report of a worker, which is hostile.
-func (p *parent) take(worker *channel.Conn, r link.Report) {
+// handleReport takes one report of a worker, which is hostile.
+func (p *parent) handleReport(worker *channel.Conn, r link.Report) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if r.Kind == link.KindAck {

@@ -41,8 +41,8 @@ func (d *decider) end() {
 	})
 }
 
-// tell is false if the decider has ended.
-func (d *decider) tell(n protocol.Notice) bool {
+// notify is false if the decider has ended.
+func (d *decider) notify(n protocol.Notice) bool {
 	select {
 	case d.notices <- n:
 		return true
@@ -75,7 +75,7 @@ func (d *decider) sendAll() {
 func (p *parent) addDecider(channel *channel.Conn, key string) (*decider, error) {
 	p.changing.Lock()
 	defer p.changing.Unlock()
-	b := p.boxOf(key)
+	b := p.boxByKey(key)
 	if b == nil || len(b.files) == 0 {
 		return nil, ErrUnknown
 	}
@@ -253,7 +253,7 @@ func (p *parent) answerQuestion(b *box, d *decider, q *question) {
 // awaitReply returns a reason for each decision that does not allow the question.
 func (p *parent) awaitReply(d *decider, q *question) (allowed bool, reason string) {
 	const gone = "the embedder that decides has gone"
-	if d == nil || !d.tell(protocol.Notice{Number: q.number, Question: (*protocol.NetworkQuestion)(&q.text)}) {
+	if d == nil || !d.notify(protocol.Notice{Number: q.number, Question: (*protocol.NetworkQuestion)(&q.text)}) {
 		return false, gone
 	}
 	late := time.NewTimer(p.answerTime)
@@ -271,6 +271,6 @@ func (p *parent) awaitReply(d *decider, q *question) (allowed bool, reason strin
 	case <-q.withdrawn:
 		reason = "the question was withdrawn"
 	}
-	d.tell(protocol.Notice{Number: q.number}) // the callback can end
+	d.notify(protocol.Notice{Number: q.number}) // the callback can end
 	return false, reason
 }

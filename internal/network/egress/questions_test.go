@@ -23,7 +23,7 @@ func TestOpenQuestionsAreBounded(t *testing.T) {
 	questions, _ := decide(t, e, "box")
 	others, _ := decide(t, e, "other")
 	var all []chan error
-	var open []held
+	var open []heldQuestion
 	for range link.MaxQuestions {
 		all = append(all, s.fetchLater("other.example"))
 		open = append(open, next(t, questions))
@@ -33,7 +33,7 @@ func TestOpenQuestionsAreBounded(t *testing.T) {
 	}
 	done := other.fetchLater("other.example")
 	next(t, others).answer <- true
-	if err := ended(t, done); err != nil {
+	if err := awaitEnd(t, done); err != nil {
 		t.Errorf("another sandbox: %v", err)
 	}
 	for i, q := range open {
@@ -41,7 +41,7 @@ func TestOpenQuestionsAreBounded(t *testing.T) {
 	}
 	allowed := 0
 	for _, done := range all {
-		if ended(t, done) == nil {
+		if awaitEnd(t, done) == nil {
 			allowed++
 		}
 	}
@@ -50,7 +50,7 @@ func TestOpenQuestionsAreBounded(t *testing.T) {
 	}
 	done = s.fetchLater("other.example")
 	next(t, questions).answer <- true
-	if err := ended(t, done); err != nil {
+	if err := awaitEnd(t, done); err != nil {
 		t.Errorf("after the others: %v", err)
 	}
 }

@@ -29,7 +29,7 @@ func (p *parent) settle(key string) error {
 func (p *parent) orderSettle(key string) (number uint64, settled chan struct{}) {
 	p.changing.Lock()
 	defer p.changing.Unlock()
-	b := p.boxOf(key)
+	b := p.boxByKey(key)
 	if b == nil || len(b.files) == 0 || p.worker == nil {
 		return 0, nil
 	}

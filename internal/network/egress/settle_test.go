@@ -109,7 +109,7 @@ func TestCountsOfASandboxDelayNoOther(t *testing.T) {
 	if err := errors.Join(c.(*net.TCPConn).SetLinger(0), c.Close()); err != nil { //nolint:forcetypeassert // of TCP
 		t.Fatal(err)
 	}
-	open := take(t, other.slowly(t, "good.example"))
+	open := awaitConn(t, other.slowly(t, "good.example"))
 	var clients sync.WaitGroup
 	for range 60 {
 		clients.Go(func() {

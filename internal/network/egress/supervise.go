@@ -88,7 +88,7 @@ func (p *parent) read(channel *channel.Conn) (served bool) {
 		if err != nil {
 			return served
 		}
-		p.take(channel, r)
+		p.handleReport(channel, r)
 		served = served || r.Kind == link.KindAck
 	}
 }

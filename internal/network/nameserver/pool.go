@@ -88,7 +88,7 @@ func Parse(message []byte) (dnsmessage.Header, dnsmessage.Question, bool) {
 }
 
 // wait begins a wait for the answer to a question, on a random port.
-func (p *Pool) wait(server netip.AddrPort, question dnsmessage.Question) (*port, *wait, error) {
+func (p *Pool) wait(server netip.AddrPort, question dnsmessage.Question) (*port, *pendingQuery, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var number [1]byte
@@ -152,7 +152,7 @@ func openPort(server netip.AddrPort) (*port, error) {
 	if err := queueErrors(conn, server.Addr()); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	out := &port{conn: conn, opened: time.Now(), waits: map[uint16]*wait{}}
+	out := &port{conn: conn, opened: time.Now(), waits: map[uint16]*pendingQuery{}}
 	go out.read()
 	return out, nil
 }

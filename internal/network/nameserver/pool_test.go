@@ -50,13 +50,13 @@ func query(t *testing.T, name string) []byte {
 	return packed
 }
 
-// A received packet of a server.
-type received struct {
+// A receivedPacket is a packet of a server.
+type receivedPacket struct {
 	packet []byte
 	from   netip.AddrPort
 }
 
-func receive(t *testing.T, c *net.UDPConn) received {
+func receive(t *testing.T, c *net.UDPConn) receivedPacket {
 	t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func receive(t *testing.T, c *net.UDPConn) received {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return received{b[:n], from}
+	return receivedPacket{b[:n], from}
 }
 
 // response is the response to a query.
@@ -88,7 +88,7 @@ type answer struct {
 	err  error
 }
 
-func ask(t *testing.T, p *Pool, server netip.AddrPort, name string) <-chan answer {
+func askServer(t *testing.T, p *Pool, server netip.AddrPort, name string) <-chan answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	asked, got := query(t, name), make(chan answer, 1)
@@ -119,7 +119,7 @@ func TestQueriesShareRandomPorts(t *testing.T) {
 	var clients sync.WaitGroup
 	for i := range queries {
 		name := "n" + strconv.Itoa(i) + ".example."
-		got := ask(t, p, addressOf(server), name)
+		got := askServer(t, p, addressOf(server), name)
 		clients.Go(func() { wantAnswer(t, got, name) })
 		if i%50 == 49 { // less than the buffer of the server has room for
 			for range 50 {
@@ -144,7 +144,7 @@ func TestQueriesShareRandomPorts(t *testing.T) {
 func TestPortsAreRenewed(t *testing.T) {
 	server := listen(t, "127.0.0.1:0")
 	p := newPool(t)
-	earlier := ask(t, p, addressOf(server), "earlier.example.")
+	earlier := askServer(t, p, addressOf(server), "earlier.example.")
 	first := receive(t, server)
 	p.mu.Lock()
 	for _, out := range p.ports {
@@ -152,7 +152,7 @@ func TestPortsAreRenewed(t *testing.T) {
 	}
 	p.mu.Unlock()
 	for range 3 * Ports { // the place of the first query comes again, or the old port goes when another one is opened
-		later := ask(t, p, addressOf(server), "later.example.")
+		later := askServer(t, p, addressOf(server), "later.example.")
 		r := receive(t, server)
 		if r.from == first.from {
 			t.Fatalf("%v is used again", r.from)
@@ -176,7 +176,7 @@ func TestPortsAreRenewed(t *testing.T) {
 func TestOnlyTheAnswerOfTheServerCounts(t *testing.T) {
 	server, other := listen(t, "127.0.0.1:0"), listen(t, "127.0.0.1:0")
 	p := newPool(t)
-	got := ask(t, p, addressOf(server), "some.example.")
+	got := askServer(t, p, addressOf(server), "some.example.")
 	r := receive(t, server)
 	wrongID, wrongQuestion, noResponse := response(r.packet), response(query(t, "evil.example.")), r.packet
 	wrongID[0]++
@@ -213,18 +213,18 @@ func TestAnErrorEndsOnlyItsQuery(t *testing.T) {
 		for i := range Ports {
 			p.ports[place{to, byte(i)}] = one
 		}
-		first := ask(t, p, to, "first.example.")
+		first := askServer(t, p, to, "first.example.")
 		r := receive(t, server)
 		server.Close()
 		for range 20 {
-			if a := <-ask(t, p, to, "second.example."); !errors.Is(a.err, unix.ECONNREFUSED) {
+			if a := <-askServer(t, p, to, "second.example."); !errors.Is(a.err, unix.ECONNREFUSED) {
 				t.Fatalf("%s: a closed port: %+v", address, a)
 			}
 		}
 		server = listen(t, to.String())
 		send(t, server, response(r.packet), r.from)
 		wantAnswer(t, first, "first.example.")
-		third := ask(t, p, to, "third.example.")
+		third := askServer(t, p, to, "third.example.")
 		r = receive(t, server)
 		send(t, server, response(r.packet), r.from)
 		wantAnswer(t, third, "third.example.")
@@ -236,7 +236,7 @@ func TestAPoolOutlivesTooFewDescriptors(t *testing.T) {
 	server := listen(t, "127.0.0.1:0")
 	p := newPool(t)
 	exchange := func() {
-		got := ask(t, p, addressOf(server), "some.example.")
+		got := askServer(t, p, addressOf(server), "some.example.")
 		r := receive(t, server)
 		send(t, server, response(r.packet), r.from)
 		wantAnswer(t, got, "some.example.")
@@ -257,7 +257,7 @@ func TestAPoolOutlivesTooFewDescriptors(t *testing.T) {
 		f()
 	}
 	without(func() {
-		if a := <-ask(t, p, addressOf(server), "some.example."); !errors.Is(a.err, unix.EMFILE) {
+		if a := <-askServer(t, p, addressOf(server), "some.example."); !errors.Is(a.err, unix.EMFILE) {
 			t.Errorf("without any port: %+v", a)
 		}
 	})

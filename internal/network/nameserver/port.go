@@ -21,12 +21,12 @@ type port struct {
 	opened time.Time
 
 	mu        sync.Mutex
-	waits     map[uint16]*wait // by the id
+	waits     map[uint16]*pendingQuery // by the id
 	isRetired bool
 }
 
-// A wait is a query that has no answer yet.
-type wait struct {
+// A pendingQuery is a query that has no answer yet.
+type pendingQuery struct {
 	id       uint16
 	question dnsmessage.Question
 	result   chan result // has room for one
@@ -43,13 +43,13 @@ const maxWaits = 1 << 14
 var errBusy = errors.New("too many queries wait for an answer of the name server")
 
 // wait begins a wait under a random id.
-func (p *port) wait(question dnsmessage.Question) (*wait, error) {
+func (p *port) wait(question dnsmessage.Question) (*pendingQuery, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.waits) >= maxWaits {
 		return nil, errBusy
 	}
-	w := &wait{question: question, result: make(chan result, 1)}
+	w := &pendingQuery{question: question, result: make(chan result, 1)}
 	for {
 		var id [2]byte
 		_, _ = rand.Read(id[:]) // crypto/rand never fails
@@ -62,7 +62,7 @@ func (p *port) wait(question dnsmessage.Question) (*wait, error) {
 }
 
 // forget ends a wait.
-func (p *port) forget(w *wait) {
+func (p *port) forget(w *pendingQuery) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.waits[w.id] == w {

@@ -137,7 +137,7 @@ func (n Networks) leave(ctx context.Context, namespace *os.File, network spec.Ne
 		cut, err = n.router().Detach(ctx, namespace, linkName(names))
 	}
 	if network == spec.NetworkProxied || network == anyNetwork.Network && n.hasEgress() {
-		more, left := n.leaveProxied(ctx, namespace, keyOf(names))
+		more, left := n.leaveProxied(ctx, namespace, egressKey(names))
 		cut, err = cut+more, errors.Join(err, left)
 	}
 	return cut, err

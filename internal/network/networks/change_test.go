@@ -55,7 +55,7 @@ func TestTheNetworkIsTakenWithoutTheRecord(t *testing.T) {
 	testhost.NeedRoot(t, "network namespaces are made")
 	host, inside := netnstest.New(t), netnstest.New(t)
 	n := Networks{record.Roots{State: t.TempDir(), Data: t.TempDir()}}
-	box, names, r := boxIn(t, n, inside, spec.Config{Network: spec.NetworkFull})
+	box, names, r := newBox(t, n, inside, spec.Config{Network: spec.NetworkFull})
 	err := netns.Do(host, func() error {
 		_, err := n.Attach(t.Context(), func() (*os.File, error) { return inside, nil }, names, r)
 		return err
@@ -86,8 +86,8 @@ func TestTheNetworkIsTakenWithoutTheRecord(t *testing.T) {
 	}
 }
 
-// boxIn is a sandbox of a launcher, with a process in a network namespace.
-func boxIn(t *testing.T, n Networks, inside *os.File, c spec.Config) (*record.Sandbox, record.Names, record.Record) {
+// newBox is a sandbox of a launcher, with a process in a network namespace.
+func newBox(t *testing.T, n Networks, inside *os.File, c spec.Config) (*record.Sandbox, record.Names, record.Record) {
 	t.Helper()
 	const id = "box"
 	if err := os.MkdirAll(n.Dir(id), 0o700); err != nil {
@@ -110,7 +110,7 @@ func TestANetworkThatWasTakenStaysAway(t *testing.T) {
 	testhost.NeedRoot(t, "network namespaces are made")
 	inside := netnstest.New(t)
 	n := Networks{record.Roots{State: t.TempDir(), Data: t.TempDir()}}
-	box, names, r := boxIn(t, n, inside, spec.Config{Network: spec.NetworkProxied, Allow: []string{"a.example"}})
+	box, names, r := newBox(t, n, inside, spec.Config{Network: spec.NetworkProxied, Allow: []string{"a.example"}})
 	if _, err := n.Attach(t.Context(), func() (*os.File, error) { return inside, nil }, names, r); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestANetworkThatWasTakenStaysAway(t *testing.T) {
 	}
 	hasNone := func(when string) {
 		t.Helper()
-		if isServed, err := n.egress().Has(t.Context(), keyOf(names)); isServed || err != nil {
+		if isServed, err := n.egress().Has(t.Context(), egressKey(names)); isServed || err != nil {
 			t.Errorf("%s: the sandbox is served: %v, %v", when, isServed, err)
 		}
 	}
@@ -159,7 +159,7 @@ func TestANetworkThatWasTakenStaysAway(t *testing.T) {
 	if err := n.Restore(t.Context(), box); err != nil {
 		t.Error(err)
 	}
-	if isServed, err := n.egress().Has(t.Context(), keyOf(names)); !isServed || err != nil {
+	if isServed, err := n.egress().Has(t.Context(), egressKey(names)); !isServed || err != nil {
 		t.Errorf("after a new decision: %v, %v", isServed, err)
 	}
 }
@@ -169,11 +169,11 @@ func TestARemovalDismissesASandboxThatIsNotOnDisk(t *testing.T) {
 	testhost.NeedRoot(t, "network namespaces are made")
 	inside := netnstest.New(t)
 	n := Networks{record.Roots{State: t.TempDir(), Data: t.TempDir()}}
-	box, names, r := boxIn(t, n, inside, spec.Config{Network: spec.NetworkProxied, Allow: []string{"a.example"}})
+	box, names, r := newBox(t, n, inside, spec.Config{Network: spec.NetworkProxied, Allow: []string{"a.example"}})
 	if _, err := n.Attach(t.Context(), func() (*os.File, error) { return inside, nil }, names, r); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.RemoveAll(filepath.Join(n.egress().Dir, "boxes", keyOf(names))); err != nil {
+	if err := os.RemoveAll(filepath.Join(n.egress().Dir, "boxes", egressKey(names))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := n.Change(t.Context(), box, protocol.NetworkRequest{Grant: &spec.NetworkGrant{Network: spec.NetworkNone}}); err != nil {
@@ -182,9 +182,9 @@ func TestARemovalDismissesASandboxThatIsNotOnDisk(t *testing.T) {
 	if err := n.Disconnect(t.Context(), box.ID); err != nil {
 		t.Error(err)
 	}
-	if _, err := n.egress().Counts(t.Context(), keyOf(names)); !errors.Is(err, egress.ErrUnknown) {
+	if _, err := n.egress().Counts(t.Context(), egressKey(names)); !errors.Is(err, egress.ErrUnknown) {
 		t.Errorf("the proxied network still has the sandbox: %v", err)
-		_ = n.egress().Dismiss(t.Context(), keyOf(names))
+		_ = n.egress().Dismiss(t.Context(), egressKey(names))
 	}
 	testhost.Eventually(t, "the processes of the network end", func() bool { return !statedir.Exists(filepath.Join(n.egress().Dir, "control")) })
 }

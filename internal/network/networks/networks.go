@@ -189,8 +189,8 @@ func (n Networks) Disconnect(ctx context.Context, id string) error {
 	if r, err := record.Read(n.Dir(id)); err == nil && !r.Rewiring {
 		network = r.Config.Network
 	}
-	if isUnknown := network == anyNetwork.Network; isUnknown || network == spec.NetworkProxied || n.egress().Keeps(keyOf(names)) {
-		err = n.egress().Dismiss(ctx, keyOf(names))
+	if isUnknown := network == anyNetwork.Network; isUnknown || network == spec.NetworkProxied || n.egress().Keeps(egressKey(names)) {
+		err = n.egress().Dismiss(ctx, egressKey(names))
 	}
 	if network != spec.NetworkFull && network != anyNetwork.Network && !n.router().HasNote(linkName(names)) || !n.hasRouter() {
 		return errors.Join(err, n.unpublish(ctx, names))
@@ -214,10 +214,10 @@ func (n Networks) Traffic(ctx context.Context, id string) (spec.Traffic, error) 
 			return all, err
 		}
 	}
-	if !n.hasEgress() || !n.egress().Keeps(keyOf(names)) {
+	if !n.hasEgress() || !n.egress().Keeps(egressKey(names)) {
 		return all, nil
 	}
-	counts, err := n.egress().Counts(ctx, keyOf(names))
+	counts, err := n.egress().Counts(ctx, egressKey(names))
 	if errors.Is(err, egress.ErrUnknown) {
 		return all, nil // the network's processes were killed
 	}

@@ -33,27 +33,27 @@ func (n Networks) egress() egress.Egress {
 // hasEgress is false if no sandbox of the state root was ever proxied.
 func (n Networks) hasEgress() bool { return statedir.Exists(n.egress().Dir) }
 
-// keyOf names the sandbox in the proxied network. No two sandboxes ever have the same key.
-func keyOf(n record.Names) string { return linkName(n) }
+// egressKey names the sandbox in the proxied network. No two sandboxes ever have the same key.
+func egressKey(n record.Names) string { return linkName(n) }
 
-// A proxied is the share of a sandbox in the proxied network.
-type proxied struct {
+// A proxiedShare is the share of a sandbox in the proxied network.
+type proxiedShare struct {
 	box   egress.Box
 	ports []spec.PortRange
 }
 
 // newProxied describes the sandbox of a record for the proxied network.
-func newProxied(names record.Names, r record.Record) (proxied, error) {
+func newProxied(names record.Names, r record.Record) (proxiedShare, error) {
 	list, err := rules.New(r.Config.Allow, r.Config.Deny)
 	if err != nil {
-		return proxied{}, err
+		return proxiedShare{}, err
 	}
 	if err := checkUpstream(r.Config, r.Upstream); err != nil {
-		return proxied{}, err
+		return proxiedShare{}, err
 	}
-	p := proxied{box: egress.Box{
+	p := proxiedShare{box: egress.Box{
 		Upstream: r.Upstream, Hint: hintOf(r),
-		Key: keyOf(names), Allow: r.Config.Allow, Deny: r.Config.Deny, Observe: r.Config.Observe, Ask: r.Config.Ask,
+		Key: egressKey(names), Allow: r.Config.Allow, Deny: r.Config.Deny, Observe: r.Config.Observe, Ask: r.Config.Ask,
 		Requests: uint64(r.Config.Limits.NetworkRequests), Bytes: uint64(r.Config.Limits.NetworkQuota),
 	}}
 	if r.Config.Observe || r.Config.Ask {
@@ -76,7 +76,7 @@ func Check(c spec.Config) error {
 
 // admit has the sandbox's namespace capture connections for the proxied network. After an error the namespace
 // captures nothing.
-func (n Networks) admit(ctx context.Context, namespace *os.File, p proxied) error {
+func (n Networks) admit(ctx context.Context, namespace *os.File, p proxiedShare) error {
 	l, err := capture.Open(namespace, p.ports)
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func (n Networks) attachProxied(ctx context.Context, namespace func() (*os.File,
 // regrantProxied changes the rules of a sandbox in the proxied network, and returns the number of its sockets
 // that have ended. A sandbox that is not served is admitted. Without TPROXY a change of the ports ends all
 // connections.
-func (n Networks) regrantProxied(ctx context.Context, namespace *os.File, p proxied) (cut int, err error) {
+func (n Networks) regrantProxied(ctx context.Context, namespace *os.File, p proxiedShare) (cut int, err error) {
 	before, err := capture.Connections(namespace)
 	if err != nil {
 		return 0, err
@@ -152,7 +152,7 @@ func (n Networks) withhold(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return n.egress().Withhold(ctx, keyOf(names))
+	return n.egress().Withhold(ctx, egressKey(names))
 }
 
 // errNotKept is the cause if the present network of a sandbox is stricter than that of its record.
@@ -183,7 +183,7 @@ func (n Networks) IsServed(ctx context.Context, id string, r record.Record) (boo
 	if err != nil || !isKnown {
 		return false, err
 	}
-	return n.egress().Has(ctx, keyOf(names))
+	return n.egress().Has(ctx, egressKey(names))
 }
 
 // Restore serves the sandbox again if both processes of the proxied network were killed. If a program inside has
@@ -201,7 +201,7 @@ func (n Networks) Restore(ctx context.Context, box *record.Sandbox) error {
 	if err != nil {
 		return err
 	}
-	isWithheld, err := n.egress().IsWithheld(ctx, keyOf(names))
+	isWithheld, err := n.egress().IsWithheld(ctx, egressKey(names))
 	if err != nil {
 		return err
 	}
@@ -228,7 +228,7 @@ func (n Networks) Restore(ctx context.Context, box *record.Sandbox) error {
 const killTime = 2 * time.Second
 
 // admitAgain admits a sandbox whose earlier worker can still be on its way out.
-func (n Networks) admitAgain(ctx context.Context, namespace *os.File, p proxied) error {
+func (n Networks) admitAgain(ctx context.Context, namespace *os.File, p proxiedShare) error {
 	for end := time.Now().Add(killTime); ; {
 		err := n.admit(ctx, namespace, p)
 		if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(end) {
@@ -254,7 +254,7 @@ func (n Networks) Decider(ctx context.Context, id string) (*os.File, error) {
 	if !r.Config.Ask {
 		return nil, &fault.ConfigError{Reason: "ask: the sandbox asks for no decisions; set it with the network"}
 	}
-	d, err := n.egress().Decider(ctx, keyOf(names))
+	d, err := n.egress().Decider(ctx, egressKey(names))
 	if err != nil {
 		return nil, err
 	}
@@ -272,7 +272,7 @@ func (n Networks) Events(ctx context.Context, id string, follow bool) iter.Seq2[
 		if err != nil || !isKnown {
 			return
 		}
-		for event, err := range n.egress().Events(ctx, keyOf(names), follow) {
+		for event, err := range n.egress().Events(ctx, egressKey(names), follow) {
 			if errors.Is(err, egress.ErrUnknown) || !yield(event, err) {
 				return
 			}
@@ -325,8 +325,8 @@ func (n Networks) checkQuota(ctx context.Context, id string, now, next spec.Conf
 		}
 		return nil
 	}
-	_, err = n.egress().Counts(ctx, keyOf(names))
-	if now.Network == spec.NetworkProxied || err == nil || n.egress().Keeps(keyOf(names)) {
+	_, err = n.egress().Counts(ctx, egressKey(names))
+	if now.Network == spec.NetworkProxied || err == nil || n.egress().Keeps(egressKey(names)) {
 		return errCounted(spec.NetworkProxied)
 	}
 	if errors.Is(err, egress.ErrUnknown) {

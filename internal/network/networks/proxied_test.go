@@ -31,7 +31,7 @@ func TestABoxHasTheWholeGrant(t *testing.T) {
 	}
 	names := record.Names{Cgroup: "/box"}
 	got, err := newProxied(names, record.Record{Config: c})
-	want := egress.Box{Key: keyOf(names), Allow: c.Allow, Deny: c.Deny, Observe: true, Ask: true, Requests: 7, Bytes: 8}
+	want := egress.Box{Key: egressKey(names), Allow: c.Allow, Deny: c.Deny, Observe: true, Ask: true, Requests: 7, Bytes: 8}
 	if err != nil || !reflect.DeepEqual(got.box, want) {
 		t.Errorf("%+v, %v; want %+v", got.box, err, want)
 	}
@@ -54,7 +54,7 @@ func TestNewPortsNeedNewListenersWithoutTPROXY(t *testing.T) {
 	testhost.NeedRoot(t, "network namespaces are made")
 	n := Networks{record.Roots{State: t.TempDir(), Data: t.TempDir()}}
 	inside := netnstest.New(t)
-	p := proxied{egress.Box{Key: "box", Allow: []string{"192.0.2.1:80"}}, []spec.PortRange{{First: 80, Last: 80}}}
+	p := proxiedShare{egress.Box{Key: "box", Allow: []string{"192.0.2.1:80"}}, []spec.PortRange{{First: 80, Last: 80}}}
 	if err := n.admit(t.Context(), inside, p); err != nil {
 		t.Fatal(err)
 	}

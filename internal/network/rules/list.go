@@ -49,7 +49,7 @@ func New(allow, deny []string) (*List, error) {
 // Ports are all ports of the allow rules, sorted, each once.
 func (l *List) Ports() []spec.PortRange {
 	var all []spec.PortRange
-	for e := range l.allow.all() {
+	for e := range l.allow.entries() {
 		all = append(all, e.ports...)
 	}
 	return merged(all)
@@ -100,7 +100,7 @@ func (x *index) bits(a netip.Addr) *[]int {
 	return &x.bits6
 }
 
-func (x *index) all() iter.Seq[*entry] {
+func (x *index) entries() iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		for _, m := range []map[string][]*entry{x.names, x.suffixes} {
 			for _, entries := range m {
@@ -117,8 +117,8 @@ func (x *index) all() iter.Seq[*entry] {
 	}
 }
 
-// named are the rules for a name, the closest first.
-func (x *index) named(name string) iter.Seq[*entry] {
+// byName are the rules for a name, the closest first.
+func (x *index) byName(name string) iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		if !yieldAll(x.names[name], yield) {
 			return
@@ -131,8 +131,8 @@ func (x *index) named(name string) iter.Seq[*entry] {
 	}
 }
 
-// at are the rules for an address, the closest first.
-func (x *index) at(a netip.Addr) iter.Seq[*entry] {
+// byAddress are the rules for an address, the closest first.
+func (x *index) byAddress(a netip.Addr) iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		for _, bits := range *x.bits(a) {
 			if p, err := a.Prefix(bits); err != nil || !yieldAll(x.prefixes[p], yield) {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func list(t *testing.T, allow, deny []string) *List {
+func newList(t *testing.T, allow, deny []string) *List {
 	t.Helper()
 	l, err := New(allow, deny)
 	if err != nil {
@@ -17,8 +17,8 @@ func list(t *testing.T, allow, deny []string) *List {
 	return l
 }
 
-// ask puts a question to a list: NAME, NAME:PORT, ADDRESS:PORT or METHOD NAME:PORT/PATH.
-func ask(t *testing.T, l *List, question string) Verdict {
+// askList puts a question to a list: NAME, NAME:PORT, ADDRESS:PORT or METHOD NAME:PORT/PATH.
+func askList(t *testing.T, l *List, question string) Verdict {
 	t.Helper()
 	if a, err := netip.ParseAddrPort(question); err == nil {
 		return l.Address(a.Addr(), a.Port())
@@ -101,14 +101,14 @@ func TestVerdicts(t *testing.T) {
 		{"a denied path cannot be judged in other traffic", "example.com | other.example", "POST example.com | other.example:80/admin",
 			"GET example.com:80/ | other.example:443", "example.com:443 | example.com:80 | POST example.com:80/ | post example.com:80/ | other.example:80"},
 	} {
-		l := list(t, fields(c.allow), fields(c.deny))
+		l := newList(t, fields(c.allow), fields(c.deny))
 		for _, question := range fields(c.yes) {
-			if v := ask(t, l, question); !v.Allowed || v.Rule == "" {
+			if v := askList(t, l, question); !v.Allowed || v.Rule == "" {
 				t.Errorf("%s: %s is refused: %+v", c.claim, question, v)
 			}
 		}
 		for _, question := range fields(c.no) {
-			if v := ask(t, l, question); v.Allowed || v.Reason == "" {
+			if v := askList(t, l, question); v.Allowed || v.Reason == "" {
 				t.Errorf("%s: %s is allowed: %+v", c.claim, question, v)
 			}
 		}
@@ -123,7 +123,7 @@ func fields(text string) []string {
 }
 
 func TestAPathMustBeAbsolute(t *testing.T) {
-	l := list(t, []string{"example.com/a"}, nil)
+	l := newList(t, []string{"example.com/a"}, nil)
 	for _, path := range []string{"", "a", "*", "http://example.com/a"} {
 		if v := l.Request("example.com", 80, "GET", path); v.Allowed {
 			t.Errorf("%q is allowed: %+v", path, v)
@@ -133,7 +133,7 @@ func TestAPathMustBeAbsolute(t *testing.T) {
 
 // No rule with a path judges a path that takes long. A rule without a path allows such a path, too.
 func TestLongPaths(t *testing.T) {
-	l := list(t, []string{"example.com/a", "plain.example", "part.example"}, []string{"part.example/private"})
+	l := newList(t, []string{"example.com/a", "plain.example", "part.example"}, []string{"part.example/private"})
 	long := "/a/" + strings.Repeat("b/", maxPath/2)
 	for name, allowed := range map[string]bool{"example.com": false, "plain.example": true, "part.example": false} {
 		if v := l.Request(name, 80, "GET", long); v.Allowed != allowed || !allowed && !strings.Contains(v.Reason, "more than 8192 bytes") {
@@ -147,7 +147,7 @@ func TestLongPaths(t *testing.T) {
 
 // A refusal tells a person the flag that would allow the same, or the rule that denies it.
 func TestReasons(t *testing.T) {
-	l := list(t, []string{"example.com ; the team's server", "get.example:8080/a", "http.example/a", "192.0.2.0/24", "192.0.2.7"},
+	l := newList(t, []string{"example.com ; the team's server", "get.example:8080/a", "http.example/a", "192.0.2.0/24", "192.0.2.7"},
 		[]string{"bad.example.com ; no uploads", "POST get.example"})
 	for question, want := range map[string]Verdict{
 		"example.com:443":    {Allowed: true, Rule: "example.com", Reason: "the team's server"},
@@ -167,10 +167,10 @@ func TestReasons(t *testing.T) {
 		"<b> get.example:8080/b":                                     {Reason: "this request to get.example:8080 is not allowed; add --allow get.example:8080/b"},
 		"GET get.example:8080/b" + strings.Repeat("/cccccccccc", 30): {Reason: `this request to get.example:8080 is not allowed; add --allow "GET get.example:8080/b` + strings.Repeat("/cccccccccc", 14) + `"`},
 	} {
-		if got := ask(t, l, question); got != want {
+		if got := askList(t, l, question); got != want {
 			t.Errorf("%s:\n     %+v\nwant %+v", question, got, want)
 		}
-		if got, want := ask(t, l, question).IsDenied(), want.Rule != "" && !want.Allowed; got != want {
+		if got, want := askList(t, l, question).IsDenied(), want.Rule != "" && !want.Allowed; got != want {
 			t.Errorf("%s: denied: %v", question, got)
 		}
 	}
@@ -183,16 +183,16 @@ func TestSuggestedRulesSuffice(t *testing.T) {
 		"GET path.example:80/", "POST path.example:80/b/%24(x)", "odd path.example:80/b", "path.example:80",
 	} {
 		allow := []string{"path.example/only"}
-		_, suggestion, _ := strings.Cut(ask(t, list(t, allow, nil), question).Reason, "--allow ")
+		_, suggestion, _ := strings.Cut(askList(t, newList(t, allow, nil), question).Reason, "--allow ")
 		suggestion = strings.Trim(suggestion, `"`)
-		if v := ask(t, list(t, append(allow, suggestion), nil), question); !v.Allowed || v.Rule != suggestion {
+		if v := askList(t, newList(t, append(allow, suggestion), nil), question); !v.Allowed || v.Rule != suggestion {
 			t.Errorf("%s: %s does not suffice: %+v", question, suggestion, v)
 		}
 	}
 }
 
 func TestPorts(t *testing.T) {
-	l := list(t, []string{"a.example", "b.example:440-445", "192.0.2.1:446", "*.c.example/x", "d.example:22", "d.example:65535"}, []string{"e.example:7"})
+	l := newList(t, []string{"a.example", "b.example:440-445", "192.0.2.1:446", "*.c.example/x", "d.example:22", "d.example:65535"}, []string{"e.example:7"})
 	if got, want := fmt.Sprint(l.Ports()), "[{22 22} {80 80} {440 446} {65535 65535}]"; got != want {
 		t.Errorf("%s; want %s", got, want)
 	}
@@ -203,7 +203,7 @@ func TestPorts(t *testing.T) {
 
 func TestTheZeroListRefuses(t *testing.T) {
 	for _, question := range []string{"example.com", "example.com:443", "GET example.com:80/", "192.0.2.1:443"} {
-		if v := ask(t, new(List), question); v.Allowed {
+		if v := askList(t, new(List), question); v.Allowed {
 			t.Errorf("%s: %+v", question, v)
 		}
 	}
@@ -243,7 +243,7 @@ func verdictTime(t *testing.T, n int) time.Duration {
 		allow = append(allow, fmt.Sprintf("n%d.example", i), fmt.Sprintf("*.s%d.example", i),
 			fmt.Sprintf("n%d.example:22", i), fmt.Sprintf("10.%d.%d.0/24", i/256, i%256))
 	}
-	l, best := list(t, allow, nil), time.Hour
+	l, best := newList(t, allow, nil), time.Hour
 	address := netip.MustParseAddr("10.0.0.7")
 	for range 200 { // other programs disturb some rounds
 		start := time.Now()

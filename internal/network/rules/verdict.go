@@ -31,7 +31,7 @@ func allowedBy(e *entry) Verdict {
 }
 
 func deniedBy(e *entry, what, why string) Verdict {
-	reason := fmt.Sprintf("%s denies %s%s; deny rules win over allow rules", flag("--deny", e.text()), what, why)
+	reason := fmt.Sprintf("%s denies %s%s; deny rules win over allow rules", flagText("--deny", e.text()), what, why)
 	if e.reason != "" {
 		reason += ": " + e.reason
 	}
@@ -40,10 +40,10 @@ func deniedBy(e *entry, what, why string) Verdict {
 
 // missing refuses a case without a rule. The new rule would allow the case.
 func missing(what, rule string) Verdict {
-	return Verdict{Reason: fmt.Sprintf("%s is not allowed; add %s", what, flag("--allow", rule))}
+	return Verdict{Reason: fmt.Sprintf("%s is not allowed; add %s", what, flagText("--allow", rule))}
 }
 
-func flag(name, rule string) string {
+func flagText(name, rule string) string {
 	if strings.Contains(rule, " ") {
 		rule = `"` + rule + `"`
 	}
@@ -62,14 +62,14 @@ func (l *List) Name(text string) Verdict {
 	}
 	var denied []spec.PortRange
 	var last *entry
-	for e := range l.deny.named(name) {
+	for e := range l.deny.byName(name) {
 		if !e.isHTTP {
 			denied, last = append(denied, e.ports...), e
 		}
 	}
 	denied = merged(denied)
 	hasRule := false
-	for e := range l.allow.named(name) {
+	for e := range l.allow.byName(name) {
 		hasRule = true
 		for _, p := range e.ports {
 			if !isInside(p, denied) {
@@ -101,7 +101,7 @@ func (l *List) Connect(text string, port uint16) Verdict {
 		return invalidName(text, err)
 	}
 	what := fmt.Sprintf("%s:%d", name, port)
-	for e := range l.deny.named(name) {
+	for e := range l.deny.byName(name) {
 		if e.covers(port) && e.isHTTP {
 			v := deniedBy(e, what, ", since it can be judged only in plain HTTP, and this is other traffic. Name the ports of plain HTTP in the rule")
 			v.IsHTTP = true
@@ -111,7 +111,7 @@ func (l *List) Connect(text string, port uint16) Verdict {
 		}
 	}
 	hasRule, isHTTP := false, false
-	for e := range l.allow.named(name) {
+	for e := range l.allow.byName(name) {
 		if e.covers(port) && !e.isHTTP {
 			return allowedBy(e)
 		}
@@ -144,7 +144,7 @@ func (l *List) Request(text string, port uint16, method, path string) Verdict {
 	path, _, _ = strings.Cut(path, "?")
 	asked, unclear := segments(path)
 	what := fmt.Sprintf("%s:%d", name, port)
-	for e := range l.deny.named(name) {
+	for e := range l.deny.byName(name) {
 		switch {
 		case !e.covers(port) || !e.denies(method):
 		case len(e.path) > 0 && unclear != nil:
@@ -154,7 +154,7 @@ func (l *List) Request(text string, port uint16, method, path string) Verdict {
 		}
 	}
 	hasRule, isHTTP := false, false
-	for e := range l.allow.named(name) {
+	for e := range l.allow.byName(name) {
 		hasRule = true
 		switch {
 		case !e.covers(port):
@@ -200,8 +200,8 @@ func requestRule(name string, port uint16, method string, path []string) string 
 func (l *List) Address(a netip.Addr, port uint16) Verdict {
 	a = a.WithZone("")
 	what := netip.AddrPortFrom(a, port).String()
-	for _, form := range forms(a) {
-		for e := range l.deny.at(form) {
+	for _, form := range addressForms(a) {
+		for e := range l.deny.byAddress(form) {
 			if e.covers(port) {
 				return deniedBy(e, what, "")
 			}
@@ -215,7 +215,7 @@ func (l *List) Address(a netip.Addr, port uint16) Verdict {
 	case a.IsLoopback() || a.IsUnspecified() || oursOf(a).Contains(a):
 		return Verdict{Reason: fmt.Sprintf("%s is an address of the sandbox itself; it leads to no other host", what)}
 	}
-	for e := range l.allow.at(a) {
+	for e := range l.allow.byAddress(a) {
 		if e.covers(port) {
 			return allowedBy(e)
 		}
@@ -232,8 +232,8 @@ var (
 	sixToFour = netip.MustParsePrefix("2002::/16")
 )
 
-// forms are an address and the IPv4 address that it stands for. Deny rules cover both.
-func forms(a netip.Addr) []netip.Addr {
+// addressForms are an address and the IPv4 address that it stands for. Deny rules cover both.
+func addressForms(a netip.Addr) []netip.Addr {
 	bytes := a.As16()
 	switch {
 	case !a.IsValid():

@@ -134,7 +134,7 @@ type query struct {
 }
 
 func (q query) name() string {
-	return strings.TrimSuffix(lower(q.question.Name.String()), ".")
+	return strings.TrimSuffix(lowerASCII(q.question.Name.String()), ".")
 }
 
 // parse reads a query. It is not ok for a message that must not be answered. The code of another

@@ -51,7 +51,7 @@ func pack(t testing.TB, m dnsmessage.Message) []byte {
 	return b
 }
 
-func ask(t *testing.T, table *names.Table, m dnsmessage.Message) (dnsmessage.Message, Event) {
+func exchange(t *testing.T, table *names.Table, m dnsmessage.Message) (dnsmessage.Message, Event) {
 	t.Helper()
 	b, e := Answer(pack(t, m), allowed, table)
 	var got dnsmessage.Message
@@ -140,7 +140,7 @@ func TestAnswers(t *testing.T) {
 		{"0.1.18.198.in-addr.arpa", dnsmessage.TypeA, missing, "", Denied},
 	} {
 		table := newTable(t, "pypi.org", "a.b.example.com", long)
-		got, e := ask(t, table, message(x.name, x.kind))
+		got, e := exchange(t, table, message(x.name, x.kind))
 		if got.RCode != x.code || records(got) != x.records || e.Decision != x.decision {
 			t.Errorf("%q %v: %v, %q, %q; want %v, %q, %q", x.name, x.kind, got.RCode, records(got), e.Decision, x.code, x.records, x.decision)
 		}
@@ -183,11 +183,11 @@ func TestUnusualQueries(t *testing.T) {
 		"an answer":     {func(m *dnsmessage.Message) { m.Answers = append(m.Answers, record) }, dnsmessage.RCodeFormatError},
 		"an authority":  {func(m *dnsmessage.Message) { m.Authorities = append(m.Authorities, record) }, dnsmessage.RCodeFormatError},
 		"an additional": {func(m *dnsmessage.Message) { m.Additionals = append(m.Additionals, record) }, dnsmessage.RCodeSuccess},
-		"two OPTs":      {func(m *dnsmessage.Message) { opt(0)(m); opt(0)(m) }, dnsmessage.RCodeFormatError},
-		"EDNS 1":        {opt(1 << 16), badVersion & 0xf},
+		"two OPTs":      {func(m *dnsmessage.Message) { withOPT(0)(m); withOPT(0)(m) }, dnsmessage.RCodeFormatError},
+		"EDNS 1":        {withOPT(1 << 16), badVersion & 0xf},
 	} {
 		table := newTable(t)
-		got, e := ask(t, table, message("pypi.org", dnsmessage.TypeA, x.change))
+		got, e := exchange(t, table, message("pypi.org", dnsmessage.TypeA, x.change))
 		if got.RCode != x.code {
 			t.Errorf("%s: %v, want %v", name, got.RCode, x.code)
 		}
@@ -206,8 +206,8 @@ func TestUnusualQueries(t *testing.T) {
 	}
 }
 
-// opt adds an OPT record (RFC 6891) that offers 4096 bytes and asks for signatures.
-func opt(ttl uint32) func(*dnsmessage.Message) {
+// withOPT adds an OPT record (RFC 6891) that offers 4096 bytes and asks for signatures.
+func withOPT(ttl uint32) func(*dnsmessage.Message) {
 	return func(m *dnsmessage.Message) {
 		const signatures = 1 << 15
 		h := dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName("."), Type: dnsmessage.TypeOPT, Class: 4096, TTL: ttl | signatures}
@@ -218,7 +218,7 @@ func opt(ttl uint32) func(*dnsmessage.Message) {
 
 func TestEDNSIsAnswered(t *testing.T) {
 	for ttl, want := range map[uint32]dnsmessage.RCode{0: dnsmessage.RCodeSuccess, 1 << 16: 16} {
-		got, _ := ask(t, newTable(t), message("pypi.org", dnsmessage.TypeA, opt(ttl)))
+		got, _ := exchange(t, newTable(t), message("pypi.org", dnsmessage.TypeA, withOPT(ttl)))
 		if len(got.Additionals) != 1 {
 			t.Fatalf("additionals %v", got.Additionals)
 		}
@@ -227,7 +227,7 @@ func TestEDNSIsAnswered(t *testing.T) {
 			t.Errorf("OPT record %+v, code %v; want %v", h, h.ExtendedRCode(got.RCode), want)
 		}
 	}
-	if got, _ := ask(t, newTable(t), message("pypi.org", dnsmessage.TypeA)); len(got.Additionals) != 0 {
+	if got, _ := exchange(t, newTable(t), message("pypi.org", dnsmessage.TypeA)); len(got.Additionals) != 0 {
 		t.Errorf("a client without EDNS got %v", got.Additionals)
 	}
 }
@@ -238,7 +238,7 @@ func TestWithoutAnAddressTheServerFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, e := ask(t, table, message("pypi.org", dnsmessage.TypeA))
+	got, e := exchange(t, table, message("pypi.org", dnsmessage.TypeA))
 	if got.RCode != dnsmessage.RCodeServerFailure || e.Decision != Failed || !errors.Is(e.Err, broken) {
 		t.Errorf("%v, event %+v", got.RCode, e)
 	}
@@ -246,7 +246,7 @@ func TestWithoutAnAddressTheServerFails(t *testing.T) {
 
 func TestEventsArePrintable(t *testing.T) {
 	for name, want := range map[string]string{"A\n\\\xff ~.B": `a\010\092\255\032~.b`, "Good_1.org": "good_1.org"} {
-		if _, e := ask(t, newTable(t), message(name, dnsmessage.TypeA)); e.Name != want {
+		if _, e := exchange(t, newTable(t), message(name, dnsmessage.TypeA)); e.Name != want {
 			t.Errorf("%q is %q in the event, want %q", name, e.Name, want)
 		}
 	}
@@ -319,9 +319,9 @@ func TestAResolverUnderstandsTheAnswers(t *testing.T) {
 
 func FuzzAnswer(f *testing.F) {
 	for _, m := range []dnsmessage.Message{
-		message("pypi.org", dnsmessage.TypeA), message(long, dnsmessage.TypeTXT, opt(0)), message("evil.org", dnsmessage.TypeAAAA),
+		message("pypi.org", dnsmessage.TypeA), message(long, dnsmessage.TypeTXT, withOPT(0)), message("evil.org", dnsmessage.TypeAAAA),
 		message("0.1.18.198.in-addr.arpa", dnsmessage.TypePTR),
-		message("0.0.1.0"+strings.Repeat(".0", 12)+".1.0.0.0.0.0.0.0.0.0.0.0.3.5.d.f.ip6.arpa", dnsmessage.TypePTR, opt(1<<16)),
+		message("0.0.1.0"+strings.Repeat(".0", 12)+".1.0.0.0.0.0.0.0.0.0.0.0.3.5.d.f.ip6.arpa", dnsmessage.TypePTR, withOPT(1<<16)),
 	} {
 		f.Add(pack(f, m))
 	}

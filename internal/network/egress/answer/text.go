@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// lower changes ASCII letters only: other bytes of a DNS name have no case (RFC 4343).
-func lower(name string) string {
+// lowerASCII changes ASCII letters only: other bytes of a DNS name have no case (RFC 4343).
+func lowerASCII(name string) string {
 	b := []byte(name)
 	for i, c := range b {
 		if 'A' <= c && c <= 'Z' {

@@ -105,7 +105,7 @@ func (b *box) change(grant *link.Box, decides bool) {
 		}
 	}
 	b.mu.Unlock()
-	end(ended)
+	endAll(ended)
 }
 
 // proxiesOf are the upstream proxies of a grant. Nil: there are none.
@@ -122,8 +122,8 @@ func proxiesOf(grant *link.Box) (*upstream.Proxies, error) {
 // endTime bounds the wait for connections that were reset.
 const endTime = 2 * time.Second
 
-// end ends connections, and waits for their end.
-func end(connections []*connection) {
+// endAll ends connections, and waits for their end.
+func endAll(connections []*connection) {
 	for _, c := range connections {
 		c.end()
 	}
@@ -152,7 +152,7 @@ func (b *box) listen(roles []link.Role, files []*os.File) {
 	b.end = end
 	for i, role := range roles {
 		if err := b.openSocket(ctx, role, files[i]); err != nil {
-			b.tell(link.Event{Time: time.Now(), Decision: string(proxy.Failed), Reason: fmt.Sprintf("a socket of the sandbox cannot be served: %v", err)}, link.Counts{})
+			b.report(link.Event{Time: time.Now(), Decision: string(proxy.Failed), Reason: fmt.Sprintf("a socket of the sandbox cannot be served: %v", err)}, link.Counts{})
 			b.close()
 			return
 		}
@@ -204,7 +204,7 @@ func (b *box) close() {
 	b.mu.Lock()
 	open := slices.Collect(maps.Keys(b.open))
 	b.mu.Unlock()
-	end(open)
+	endAll(open)
 }
 
 // settleTime bounds the wait for connections that have ended.
@@ -236,8 +236,8 @@ func (b *box) isSpentLocked() bool {
 	return b.grant.Bytes != 0 && b.used.Sent+b.used.Received >= b.grant.Bytes
 }
 
-// use adds counts to those of the box.
-func (b *box) use(c link.Counts) {
+// addCounts adds counts to those of the box.
+func (b *box) addCounts(c link.Counts) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used.Add(c)

@@ -174,7 +174,7 @@ func TestEachBoxHasAShare(t *testing.T) {
 	}
 	s.setBoxes(len(boxes), 6*len(boxes))
 	takeAll := func(b *box) (n int) {
-		for s.take(b) {
+		for s.acquire(b) {
 			n++
 		}
 		return n
@@ -193,7 +193,7 @@ func TestEachBoxHasAShare(t *testing.T) {
 	}
 	for _, b := range boxes {
 		for s.open[b] > 0 {
-			s.give(b)
+			s.release(b)
 		}
 	}
 	if s.borrowed != 0 || len(s.open) != 0 {

@@ -64,11 +64,11 @@ func (b *box) serveConnection(ctx context.Context, client *net.TCPConn) {
 	defer end()
 	c := &connection{box: b, client: client, end: end, done: make(chan struct{})}
 	defer close(c.done)
-	if !b.gateway.shares.take(b) {
+	if !b.gateway.shares.acquire(b) {
 		c.refuse("there are too many open connections; close one")
 		return
 	}
-	defer b.gateway.shares.give(b)
+	defer b.gateway.shares.release(b)
 	b.mu.Lock()
 	b.open[c] = struct{}{}
 	clientBuffer, serverBuffer := buffers(len(b.open))
@@ -139,7 +139,7 @@ func (c *connection) report(e proxy.Event) {
 	if e.Address.IsValid() {
 		told.Address = e.Address.Addr().String()
 	}
-	b.tell(told, count)
+	b.report(told, count)
 }
 
 // Connect, Request and Address are those of [proxy.Rules].

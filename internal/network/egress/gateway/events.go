@@ -42,8 +42,8 @@ func (e *eventBucket) take() bool {
 	return true
 }
 
-// tell reports an event with its counts.
-func (b *box) tell(e link.Event, c link.Counts) {
+// report reports an event with its counts.
+func (b *box) report(e link.Event, c link.Counts) {
 	r := link.Report{Kind: link.KindEvent, Number: b.number, Counts: c}
 	if b.bucket.take() {
 		r.Line = line(e)

@@ -6,10 +6,10 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process/worker"
 )
 
-// calls are the allowed system calls beyond those of the Go runtime: those of sockets that exist. Calls with
+// allowedCalls are the allowed system calls beyond those of the Go runtime: those of sockets that exist. Calls with
 // a condition are in [conditions]. The list lacks execve, ptrace, mount, setns, unshare, kill, prctl, and
 // all calls that change a file by its name.
-func calls() []uint32 {
+func allowedCalls() []uint32 {
 	return []uint32{
 		// descriptors
 		unix.SYS_NEWFSTATAT, unix.SYS_FCNTL, unix.SYS_DUP3, unix.SYS_PIPE2, unix.SYS_SPLICE,

@@ -140,7 +140,7 @@ func (g *gateway) take(o link.Order, files []*os.File) error {
 	case len(files) != len(o.Roles):
 		return fmt.Errorf("an order has %d sockets and %d roles", len(files), len(o.Roles))
 	}
-	b, err := g.boxOf(o)
+	b, err := g.boxFor(o)
 	if err != nil {
 		descriptor.Close(files...)
 		return err
@@ -156,8 +156,8 @@ func (g *gateway) take(o link.Order, files []*os.File) error {
 	return nil
 }
 
-// boxOf is the box of an order, also a new one.
-func (g *gateway) boxOf(o link.Order) (*box, error) {
+// boxFor is the box of an order, also a new one.
+func (g *gateway) boxFor(o link.Order) (*box, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if b, ok := g.boxes[o.Number]; ok {

@@ -82,10 +82,10 @@ func (b *box) answerPacket(raw interface {
 func (b *box) serveQueries(ctx context.Context, stream *net.TCPConn) {
 	var c net.Conn = stream
 	defer c.Close()
-	if !b.gateway.shares.take(b) {
+	if !b.gateway.shares.acquire(b) {
 		return
 	}
-	defer b.gateway.shares.give(b)
+	defer b.gateway.shares.release(b)
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	_ = stream.SetReadBuffer(smallBuffer)  // a closed connection needs no buffer
 	_ = stream.SetWriteBuffer(smallBuffer) // as above
@@ -140,8 +140,8 @@ func (b *box) answer(query []byte) []byte {
 	}
 	if !b.repeats(event.Name, event.Type) {
 		count := link.Counts{Refused: 1}
-		b.use(count)
-		b.tell(link.Event{Time: time.Now(), Name: event.Name, Decision: string(proxy.Denied), Rule: v.Rule, Reason: reason}, count)
+		b.addCounts(count)
+		b.report(link.Event{Time: time.Now(), Name: event.Name, Decision: string(proxy.Denied), Rule: v.Rule, Reason: reason}, count)
 	}
 	return text
 }

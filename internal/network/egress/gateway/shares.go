@@ -51,8 +51,8 @@ func (s *shares) setBoxes(n, sockets int) {
 	}
 }
 
-// take is false if the box has all connections that it can have.
-func (s *shares) take(b *box) bool {
+// acquire is false if the box has all connections that it can have.
+func (s *shares) acquire(b *box) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	open := s.open[b]
@@ -66,7 +66,7 @@ func (s *shares) take(b *box) bool {
 	return true
 }
 
-func (s *shares) give(b *box) {
+func (s *shares) release(b *box) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	open := s.open[b]

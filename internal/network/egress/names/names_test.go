@@ -18,7 +18,7 @@ func table(t *testing.T, known []string, record func(string) error) *Table {
 	return table
 }
 
-func of(t *testing.T, table *Table, name string) Pair {
+func pairOf(t *testing.T, table *Table, name string) Pair {
 	t.Helper()
 	p, err := table.Of(name)
 	if err != nil {
@@ -30,12 +30,12 @@ func of(t *testing.T, table *Table, name string) Pair {
 func TestANameKeepsItsAddresses(t *testing.T) {
 	n := table(t, nil, nil)
 	want := Pair{netip.MustParseAddr("198.18.1.0"), netip.MustParseAddr("fd53:0:0:1::100")}
-	if got := of(t, n, "one.example"); got != want {
+	if got := pairOf(t, n, "one.example"); got != want {
 		t.Errorf("the first name has %v, want %v", got, want)
 	}
 	want = Pair{netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("fd53:0:0:1::101")}
 	for range 2 {
-		if got := of(t, n, "two.example"); got != want {
+		if got := pairOf(t, n, "two.example"); got != want {
 			t.Errorf("the second name has %v, want %v", got, want)
 		}
 	}
@@ -63,7 +63,7 @@ func TestATableHas10000Names(t *testing.T) {
 	seen := map[netip.Addr]bool{}
 	for i := range Max {
 		name := fmt.Sprintf("n%d.example", i)
-		p := of(t, n, name)
+		p := pairOf(t, n, name)
 		for _, a := range []netip.Addr{p.V4, p.V6} {
 			if seen[a] {
 				t.Fatalf("%v has two names", a)
@@ -77,7 +77,7 @@ func TestATableHas10000Names(t *testing.T) {
 	if p, err := n.Of("another.example"); !errors.Is(err, ErrFull) {
 		t.Errorf("one name more has %v, error %v", p, err)
 	}
-	of(t, n, "n0.example") // known names stay
+	pairOf(t, n, "n0.example") // known names stay
 }
 
 // A killed worker is replaced by one that has the recorded names.
@@ -88,16 +88,16 @@ func TestNamesSurviveAWorker(t *testing.T) {
 		return nil
 	}
 	before := table(t, nil, record)
-	a, b := of(t, before, "a.example"), of(t, before, "b.example")
-	of(t, before, "a.example")
+	a, b := pairOf(t, before, "a.example"), pairOf(t, before, "b.example")
+	pairOf(t, before, "a.example")
 	if !slices.Equal(log, []string{"a.example", "b.example"}) {
 		t.Fatalf("recorded %q", log)
 	}
 	after := table(t, slices.Clone(log), record)
-	if c := of(t, after, "c.example"); c == a || c == b {
+	if c := pairOf(t, after, "c.example"); c == a || c == b {
 		t.Errorf("a new name has the address of another: %v", c)
 	}
-	if of(t, after, "b.example") != b || of(t, after, "a.example") != a {
+	if pairOf(t, after, "b.example") != b || pairOf(t, after, "a.example") != a {
 		t.Error("a known name has another address")
 	}
 	if _, err := New([]string{"a", "a"}, nil); err == nil {

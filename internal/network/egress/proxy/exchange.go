@@ -33,7 +33,7 @@ const (
 // request may follow.
 func (c *connection) exchange(ctx context.Context, requests *sniff.Requests, r *sniff.Request) (goesOn bool) {
 	if err := c.connectAgain(ctx, r); err != nil {
-		c.fails(r, err)
+		c.answerUnreached(r, err)
 		return false
 	}
 	next, err := c.sendAndPass(r)
@@ -41,7 +41,7 @@ func (c *connection) exchange(ctx context.Context, requests *sniff.Requests, r *
 	switch {
 	case errors.As(err, &refused):
 		c.endSession()
-		c.fails(r, refused)
+		c.answerUnreached(r, refused)
 	case errors.Is(err, errPassword):
 		c.endSession()
 		c.event.Decision, c.event.Reason = Failed, err.Error()
@@ -49,7 +49,7 @@ func (c *connection) exchange(ctx context.Context, requests *sniff.Requests, r *
 		c.endSession()
 	case next == webSocket:
 		c.session.startReceiving()
-		c.raw(requests, nil)
+		c.copyRaw(requests, nil)
 	case next == anyRequest:
 		return true
 	default:
@@ -74,7 +74,7 @@ func (c *connection) sendAndPass(r *sniff.Request) (sequel, error) {
 		var refused *upstream.RefusedError
 		switch {
 		case errors.As(err, &refused):
-			reset(tcpOf(s.server)) // ends the copy of the body
+			reset(tcpSocket(s.server)) // ends the copy of the body
 		case err != nil:
 			s.abort(err)
 		}
@@ -125,7 +125,7 @@ func isSilent(server upstream.Conn) bool {
 		return false
 	}
 	var b [1]byte
-	err := descriptor.Use(tcpOf(server), func(fd int) error {
+	err := descriptor.Use(tcpSocket(server), func(fd int) error {
 		_, _, err := unix.Recvfrom(fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		return err
 	})

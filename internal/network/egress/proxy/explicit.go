@@ -56,7 +56,7 @@ func (c *connection) serveProxy(ctx context.Context) {
 			return
 		}
 		if err == nil {
-			c.aim(r, isFirst)
+			c.setDestination(r, isFirst)
 			err = c.judgeAimed(ctx, r, isFirst)
 		}
 		if err != nil {
@@ -73,16 +73,16 @@ func (c *connection) serveProxy(ctx context.Context) {
 	}
 }
 
-// aim makes the target of a request the destination of the connection. The event of another destination
+// setDestination makes the target of a request the destination of the connection. The event of another destination
 // ends.
-func (c *connection) aim(r *sniff.Request, isFirst bool) {
+func (c *connection) setDestination(r *sniff.Request, isFirst bool) {
 	next := Event{Time: time.Now(), Port: r.Port}
 	if name, isName := c.box.Names.Name(r.Address); isName {
 		next.Name = name // the client has looked the name up
 	} else if r.Address.IsValid() {
 		next.Address = netip.AddrPortFrom(r.Address, r.Port)
 	} else {
-		next.Name = c.box.whole(r.Host)
+		next.Name = c.box.fullName(r.Host)
 	}
 	isSame := next.Name == c.event.Name && next.Port == c.event.Port && (next.Name != "" || next.Address == c.event.Address)
 	if isSame && !isFirst {
@@ -100,7 +100,7 @@ func (c *connection) aim(r *sniff.Request, isFirst bool) {
 func (c *connection) endSession() {
 	if c.session != nil {
 		c.session.finish(nil)
-		c.leave()
+		c.countSession()
 	}
 }
 
@@ -149,7 +149,7 @@ func (c *connection) tunnel(ctx context.Context, requests *sniff.Requests, r *sn
 		c.allow(v)
 		var err error
 		if server, err = c.dial(ctx); err != nil {
-			c.fails(r, err)
+			c.answerUnreached(r, err)
 			return
 		}
 	}
@@ -164,7 +164,7 @@ func (c *connection) tunnel(ctx context.Context, requests *sniff.Requests, r *sn
 	case err != nil:
 		c.fail(err)
 	case c.event.Name == "":
-		c.raw(requests, nil)
+		c.copyRaw(requests, nil)
 	default:
 		c.serveOpening(ctx, v, requests.Opening)
 	}
@@ -177,7 +177,7 @@ func (c *connection) judgeTunnel(ctx context.Context) (rules.Verdict, *deniedErr
 	}
 	v := c.box.Rules.Connect(c.event.Name, c.event.Port)
 	if !v.IsHTTP {
-		v = c.hold(ctx, v, "", "")
+		v = c.askEmbedder(ctx, v, "", "")
 	}
 	if !v.Allowed && !v.IsHTTP {
 		return v, denied(v)

@@ -76,11 +76,11 @@ func TestProgramsAskTheProxy(t *testing.T) {
 	if _, err := client.Get("https://evil.org/"); !errors.As(err, &refused) || !strings.Contains(err.Error(), "add --allow evil.org") {
 		t.Errorf("CONNECT to another host: %v", err)
 	}
-	if got, want := s.seen(), []string{"POST pypi.org/a?q body", "POST PyPI.org:80/c body"}; !slices.Equal(got, want) {
+	if got, want := s.arrivals(), []string{"POST pypi.org/a?q body", "POST PyPI.org:80/c body"}; !slices.Equal(got, want) {
 		t.Errorf("outside arrived %q, want %q", got, want)
 	}
-	if len(s6.seen()) != 1 || len(s9.seen()) != 1 {
-		t.Errorf("outside arrived %q and %q", s6.seen(), s9.seen())
+	if len(s6.arrivals()) != 1 || len(s9.arrivals()) != 1 {
+		t.Errorf("outside arrived %q and %q", s6.arrivals(), s9.arrivals())
 	}
 }
 
@@ -132,7 +132,7 @@ func TestAConnectionIsReusedForOtherHosts(t *testing.T) {
 			t.Errorf("event %+v; want %+v", e, want)
 		}
 	}
-	if got, want := s.seen(), []string{"GET pypi.org/simple/1 ", "GET pypi.org/simple/2 ", "GET other.example/3 ", "GET pypi.org/simple/4 "}; !slices.Equal(got, want) {
+	if got, want := s.arrivals(), []string{"GET pypi.org/simple/1 ", "GET pypi.org/simple/2 ", "GET other.example/3 ", "GET pypi.org/simple/4 "}; !slices.Equal(got, want) {
 		t.Errorf("outside arrived %q, want %q", got, want)
 	}
 }
@@ -141,7 +141,7 @@ func TestAConnectionIsReusedForOtherHosts(t *testing.T) {
 func TestHostileRequestsToTheProxy(t *testing.T) {
 	w := newWorld(t, []string{"pypi.org", "db.example:5432", "GET plain.example:81", "10.0.0.1:7", "0.0.0.0/0:9"}, []string{"bad.pypi.org"},
 		map[string][]string{"pypi.org": {"10.0.0.2"}, "plain.example": {public}})
-	outside := []*seen{server(t, public+":80", echo), server(t, public+":443", echo), server(t, "10.0.0.2:80", echo), server(t, "127.0.0.1:9", echo)}
+	outside := []*connectionCounter{server(t, public+":80", echo), server(t, public+":443", echo), server(t, "10.0.0.2:80", echo), server(t, "127.0.0.1:9", echo)}
 	synthetic := w.address(t, "db.example", 80).Addr().String()
 	get := func(host string) string { return "GET http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n" }
 	connect := func(to string) string { return "CONNECT " + to + " HTTP/1.1\r\nHost: " + to + "\r\n\r\n" }
@@ -340,8 +340,8 @@ func TestTunnelsAreJudged(t *testing.T) {
 	if e := w.event(t); e.Decision != Denied || e.Sent != 0 {
 		t.Errorf("event %+v", e)
 	}
-	if len(s.seen()) != 1 || len(plain.seen()) != 1 {
-		t.Errorf("outside arrived %q and %q", s.seen(), plain.seen())
+	if len(s.arrivals()) != 1 || len(plain.arrivals()) != 1 {
+		t.Errorf("outside arrived %q and %q", s.arrivals(), plain.arrivals())
 	}
 }
 

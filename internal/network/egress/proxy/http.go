@@ -57,12 +57,12 @@ func (c *connection) serveRequests(ctx context.Context, o sniff.Opening) {
 			continue
 		}
 		if err := c.connect(ctx); err != nil {
-			c.fails(r, err)
+			c.answerUnreached(r, err)
 			return
 		}
 		if r.IsUpgrade {
 			if isUpgraded, err := c.upgrade(r); err != nil || isUpgraded {
-				c.raw(requests, err)
+				c.copyRaw(requests, err)
 				return
 			}
 			continue
@@ -79,16 +79,16 @@ func (c *connection) judge(ctx context.Context, r *sniff.Request, isFirst bool) 
 	name, port := c.event.Name, c.event.Port
 	v := c.box.Rules.Request(name, port, r.Method, r.Path)
 	switch {
-	case !c.box.means(r.Host, name):
+	case !c.box.matchesHost(r.Host, name):
 		return denied(rules.Verdict{Rule: v.Rule, Reason: fmt.Sprintf("the request is for the host %.255q at an address of %s", r.Host, name)})
 	case r.Port != 0 && r.Port != port:
 		return denied(rules.Verdict{Rule: v.Rule, Reason: fmt.Sprintf("the request is for port %d at port %d of %s", r.Port, port, name)})
 	case r.IsUpgrade && !isFirst:
 		return denied(rules.Verdict{Rule: v.Rule, Reason: "a request for WebSocket needs a connection of its own"})
 	}
-	v = c.hold(ctx, v, r.Method, r.Path)
+	v = c.askEmbedder(ctx, v, r.Method, r.Path)
 	if v.Allowed && r.IsUpgrade { // no rule judges the bytes after the request
-		v = c.hold(ctx, c.box.Rules.Connect(name, port), "", "")
+		v = c.askEmbedder(ctx, c.box.Rules.Connect(name, port), "", "")
 	}
 	if !v.Allowed {
 		return denied(v)
@@ -119,14 +119,14 @@ func (c *connection) refuse(r *sniff.Request, err error) {
 	c.write(r, status, told)
 }
 
-// fails tells the client that the server was not reached.
-func (c *connection) fails(r *sniff.Request, err error) {
+// answerUnreached tells the client that the server was not reached.
+func (c *connection) answerUnreached(r *sniff.Request, err error) {
 	var refused *deniedError
 	if errors.As(err, &refused) {
 		c.refuse(r, err)
 		return
 	}
-	c.miss(err)
+	c.noteUnreached(err)
 	status, told := c.missAnswer(err)
 	c.write(r, status, told)
 }
@@ -225,8 +225,8 @@ func readHead(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// raw copies both directions after a WebSocket handshake.
-func (c *connection) raw(requests *sniff.Requests, err error) {
+// copyRaw copies both directions after a WebSocket handshake.
+func (c *connection) copyRaw(requests *sniff.Requests, err error) {
 	if err == nil {
 		_, err = c.session.Write(requests.Rest())
 	}

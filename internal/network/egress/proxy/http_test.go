@@ -54,7 +54,7 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	io.Copy(c, rw)
 }
 
-func (s *site) seen() []string {
+func (s *site) arrivals() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.requests)
@@ -113,7 +113,7 @@ func TestEachRequestIsJudged(t *testing.T) {
 	}
 	client.CloseIdleConnections()
 	want := []string{"GET pypi.org/simple/a body", "PUT pypi.org:80/simple/b?q body", "GET PyPI.org/simple/g body"}
-	if got := s.seen(); !slices.Equal(got, want) {
+	if got := s.arrivals(); !slices.Equal(got, want) {
 		t.Errorf("outside arrived %q, want %q", got, want)
 	}
 	for range connections {
@@ -156,7 +156,7 @@ func TestARefusalWaitsForEarlierAnswers(t *testing.T) {
 			t.Errorf("%q: event %+v", bad, e)
 		}
 	}
-	for _, r := range s.seen() {
+	for _, r := range s.arrivals() {
 		if r != "GET pypi.org/1 " {
 			t.Errorf("outside arrived %q", r)
 		}
@@ -219,7 +219,7 @@ func TestWebSocket(t *testing.T) {
 	if status, body := readAnswer(t, bufio.NewReader(c)); status != 403 || !strings.Contains(body, "plain.example:80") {
 		t.Errorf("%d, %q", status, body)
 	}
-	if got, want := s.seen(), []string{"GET pypi.org/ws ", "GET pypi.org/ws ", "GET pypi.org/no ", "GET pypi.org/a "}; !slices.Equal(got, want) {
+	if got, want := s.arrivals(), []string{"GET pypi.org/ws ", "GET pypi.org/ws ", "GET pypi.org/no ", "GET pypi.org/a "}; !slices.Equal(got, want) {
 		t.Errorf("outside arrived %q, want %q", got, want)
 	}
 }

@@ -266,10 +266,10 @@ func dialTo(t *testing.T, address string) *net.TCPConn {
 }
 
 // server serves each connection to an address by a function. The result counts the connections.
-func server(t *testing.T, address string, serve func(c *net.TCPConn)) *seen {
+func server(t *testing.T, address string, serve func(c *net.TCPConn)) *connectionCounter {
 	t.Helper()
 	l := listen(t, address)
-	s := &seen{}
+	s := &connectionCounter{}
 	go func() {
 		for {
 			c, err := l.AcceptTCP()
@@ -288,12 +288,12 @@ func server(t *testing.T, address string, serve func(c *net.TCPConn)) *seen {
 	return s
 }
 
-type seen struct {
+type connectionCounter struct {
 	mu          sync.Mutex
 	connections int
 }
 
-func (s *seen) count() int {
+func (s *connectionCounter) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.connections

@@ -256,7 +256,7 @@ func TestNamesLeadToPublicAddressesOnly(t *testing.T) {
 		"both.example": {"10.0.0.2", public}, "named.example": {"10.0.0.1"}, "public.example": {public6},
 		"many.example": append(slices.Repeat([]string{"10.0.0.3"}, 1000), public), "some.example": append(slices.Repeat([]string{"10.0.0.3"}, 3), public),
 	})
-	outside := map[string]*seen{}
+	outside := map[string]*connectionCounter{}
 	for _, a := range []string{public, public6, "10.0.0.1", "10.0.0.2", "10.0.0.3", "127.0.0.1", "::1", "1.1.1.1", "9.9.9.9", "64:ff9b::a00:2", "2002:a00:2::1", "169.254.169.254"} {
 		outside[a] = server(t, net.JoinHostPort(a, "7"), echo)
 	}

@@ -92,7 +92,7 @@ func (c *connection) tunnelThrough(ctx context.Context, p *upstream.Proxy) (upst
 	}
 	destination := net.JoinHostPort(c.host(), strconv.Itoa(int(c.event.Port)))
 	if err := p.Connect(ctx, conn, destination); err != nil {
-		reset(tcpOf(conn))
+		reset(tcpSocket(conn))
 		return nil, err
 	}
 	return conn, nil
@@ -133,8 +133,8 @@ func (c *connection) lateRequest(refusal error, read func(time.Duration) (sniff.
 	return sniff.Opening{}, refusal
 }
 
-// miss describes a connection that has not reached its server.
-func (c *connection) miss(err error) {
+// noteUnreached describes a connection that has not reached its server.
+func (c *connection) noteUnreached(err error) {
 	c.event.Decision, c.event.Reason = Failed, err.Error()
 	var fault upstream.Error
 	if errors.As(err, &fault) && fault.IsDenial() { // no rule has decided

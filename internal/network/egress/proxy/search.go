@@ -2,9 +2,9 @@ package proxy
 
 import "strings"
 
-// whole is the name that a program without the proxy looks up for the name of a request. A name without a dot has the
+// fullName is the name that a program without the proxy looks up for the name of a request. A name without a dot has the
 // first search domain with which it exists: programs that ask the proxy leave that to the proxy.
-func (b *Sandbox) whole(name string) string {
+func (b *Sandbox) fullName(name string) string {
 	if b.Exists == nil || !isShort(name) {
 		return name
 	}
@@ -16,10 +16,10 @@ func (b *Sandbox) whole(name string) string {
 	return name
 }
 
-// means says whether a request for a host is one for the name: a program that has found the name by a search domain
+// matchesHost says whether a request for a host is one for the name: a program that has found the name by a search domain
 // asks the server for the short one. A name with a dot can be that of another customer of the same server, so it must be
 // the whole name.
-func (b *Sandbox) means(host, name string) bool {
+func (b *Sandbox) matchesHost(host, name string) bool {
 	if host == name {
 		return true
 	}

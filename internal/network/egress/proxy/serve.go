@@ -72,12 +72,12 @@ func serve(ctx context.Context, client *net.TCPConn, box *Sandbox, idle time.Dur
 
 func (c *connection) end() {
 	_ = c.client.Close() // a connection with an error was reset before
-	c.leave()
+	c.countSession()
 	c.event.Duration = time.Since(c.event.Time)
 }
 
-// leave counts the bytes of the session, which has ended.
-func (c *connection) leave() {
+// countSession counts the bytes of the session, which has ended.
+func (c *connection) countSession() {
 	if c.session == nil {
 		return
 	}
@@ -102,7 +102,7 @@ func (c *connection) fail(err error) {
 		c.session.finish(err)
 		return
 	}
-	c.miss(err)
+	c.noteUnreached(err)
 	var denied *deniedError
 	if errors.As(err, &denied) {
 		c.event.Decision, c.event.Rule = Denied, denied.rule
@@ -176,9 +176,9 @@ func (c *connection) start(ctx context.Context, server upstream.Conn) {
 
 // join makes the session of the client and a server.
 func (c *connection) join(ctx context.Context, server upstream.Conn) {
-	setBuffers(tcpOf(server), c.box.ServerBuffer)
+	setBuffers(tcpSocket(server), c.box.ServerBuffer)
 	c.session = newSession(c.client, server, c.idle, c.box.Meter)
-	c.forget = context.AfterFunc(ctx, func() { reset(tcpOf(server)) })
+	c.forget = context.AfterFunc(ctx, func() { reset(tcpSocket(server)) })
 }
 
 // dial connects to the server of the name, or to the address if there is no name, also through a tunnel.
@@ -249,9 +249,9 @@ func (c *connection) canAsk(v rules.Verdict) bool {
 	return !v.Allowed && !v.IsDenied() && c.event.Name != "" && c.box.Ask != nil
 }
 
-// hold asks the embedder about a refused case, and waits for the answer. Without an embedder the verdict stays.
+// askEmbedder asks the embedder about a refused case, and waits for the answer. Without an embedder the verdict stays.
 // Method and path are empty for a connection.
-func (c *connection) hold(ctx context.Context, v rules.Verdict, method, path string) rules.Verdict {
+func (c *connection) askEmbedder(ctx context.Context, v rules.Verdict, method, path string) rules.Verdict {
 	if !c.canAsk(v) {
 		return v
 	}
@@ -262,7 +262,7 @@ func (c *connection) hold(ctx context.Context, v rules.Verdict, method, path str
 func (c *connection) serveOpening(ctx context.Context, v rules.Verdict, read func(time.Duration) (sniff.Opening, error)) {
 	o, err := read(c.waitFor(v))
 	if errors.Is(err, sniff.ErrSilent) {
-		if v = c.hold(ctx, v, "", ""); !v.Allowed {
+		if v = c.askEmbedder(ctx, v, "", ""); !v.Allowed {
 			c.deny(v.Rule, v.Reason)
 			return
 		}
@@ -286,21 +286,21 @@ func (c *connection) serveOpening(ctx context.Context, v rules.Verdict, read fun
 	case errors.As(err, &malformed):
 		c.deny(v.Rule, malformed.Reason)
 	case errors.Is(err, io.EOF), err == nil && o.Kind == sniff.Other:
-		c.pass(ctx, v, o)
+		c.forward(ctx, v, o)
 	case err != nil:
 		c.fail(err)
 	case o.ServerName == "":
 		c.deny(v.Rule, fmt.Sprintf("TLS without a server name (SNI) is not allowed; ask for %s", c.event.Name))
-	case !c.box.means(o.ServerName, c.event.Name):
+	case !c.box.matchesHost(o.ServerName, c.event.Name):
 		c.deny(v.Rule, fmt.Sprintf("TLS asks for the server name %.255q at an address of %s", o.ServerName, c.event.Name))
 	default:
-		c.pass(ctx, v, o)
+		c.forward(ctx, v, o)
 	}
 }
 
-// pass sends the opening on, and copies both directions to their ends.
-func (c *connection) pass(ctx context.Context, v rules.Verdict, o sniff.Opening) {
-	if v = c.hold(ctx, v, "", ""); !v.Allowed {
+// forward sends the opening on, and copies both directions to their ends.
+func (c *connection) forward(ctx context.Context, v rules.Verdict, o sniff.Opening) {
+	if v = c.askEmbedder(ctx, v, "", ""); !v.Allowed {
 		c.deny(v.Rule, v.Reason)
 		return
 	}

@@ -125,7 +125,7 @@ func (s *session) finishAnswers(most time.Duration) {
 func (s *session) abort(err error) {
 	s.once.Do(func() { s.cause = err })
 	reset(s.client)
-	reset(tcpOf(s.server))
+	reset(tcpSocket(s.server))
 }
 
 // isTimeOut is true if the session ended because it was idle.
@@ -195,7 +195,7 @@ func readiness(from upstream.Conn) (func() error, error) {
 			return nil // the read tells the end
 		}, nil
 	}
-	raw, err := tcpOf(from).SyscallConn()
+	raw, err := tcpSocket(from).SyscallConn()
 	if err != nil {
 		return nil, err
 	}
@@ -208,8 +208,8 @@ func readiness(from upstream.Conn) (func() error, error) {
 	}, nil
 }
 
-// tcpOf is the socket of a connection.
-func tcpOf(c upstream.Conn) *net.TCPConn {
+// tcpSocket is the socket of a connection.
+func tcpSocket(c upstream.Conn) *net.TCPConn {
 	if secure, isSecure := c.(*upstream.SecureConn); isSecure {
 		return secure.TCP()
 	}

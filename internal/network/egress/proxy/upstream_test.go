@@ -92,7 +92,7 @@ func (w *world) useUpstream(t *testing.T, url string) {
 	}
 }
 
-func (o *officeProxy) seen() []string {
+func (o *officeProxy) arrivals() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.requests)
@@ -108,7 +108,7 @@ func (o *officeProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Method != http.MethodConnect {
 		r.Header.Del("Proxy-Authorization")
-		(&forwarding{o.servers[port]}).ServeHTTP(w, r)
+		(&forwardingProxy{o.servers[port]}).ServeHTTP(w, r)
 		return
 	}
 	server, err := net.Dial("tcp", o.servers[port])
@@ -130,10 +130,10 @@ func (o *officeProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	io.Copy(c, server)
 }
 
-// A forwarding sends requests on to one server.
-type forwarding struct{ server string }
+// A forwardingProxy sends requests on to one server.
+type forwardingProxy struct{ server string }
 
-func (p *forwarding) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *forwardingProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, p.server)
 	}}
@@ -210,7 +210,7 @@ func TestAnUpstreamProxyGetsNames(t *testing.T) {
 					t.Errorf("%s: %q, want %q", url, body, want)
 				}
 			}
-			got, want := o.seen(), []string{
+			got, want := o.arrivals(), []string{
 				"POST http://pypi.org/a?q" + authorized, "GET http://pypi.org/b" + authorized, "OPTIONS http://pypi.org" + authorized,
 				"CONNECT pypi.org:443" + authorized, "CONNECT pypi.org:22" + authorized,
 				"GET http://pypi.org:8080/d" + authorized, "CONNECT pypi.org:443" + authorized, "CONNECT 8.8.8.8:443" + authorized,
@@ -223,7 +223,7 @@ func TestAnUpstreamProxyGetsNames(t *testing.T) {
 			if asked := w.questions(); len(asked) > 0 {
 				t.Errorf("the host looked up %q", asked)
 			}
-			for _, r := range s.seen() {
+			for _, r := range s.arrivals() {
 				if strings.Contains(r, "bWluZQ") {
 					t.Errorf("the server got the client's password for a proxy: %q", r)
 				}
@@ -349,7 +349,7 @@ func TestPlainHTTPNeedsNoTunnel(t *testing.T) {
 	if status, body := readAnswer(t, from); status != 200 || body != "/b of pypi.org" {
 		t.Errorf("in a tunnel: %d %q", status, body)
 	}
-	for _, r := range o.seen() {
+	for _, r := range o.arrivals() {
 		if strings.HasPrefix(r, "CONNECT pypi.org:80 ") {
 			t.Errorf("the upstream proxy got %q", r)
 		}

@@ -113,7 +113,7 @@ func parseHead(lines []string, isForProxy bool) (fields, error) {
 	if isForProxy {
 		lines = slices.DeleteFunc(lines, isProxyField)
 	}
-	f.raw = join(lines, tokens, f.isUpgrade)
+	f.raw = joinHead(lines, tokens, f.isUpgrade)
 	return f, nil
 }
 
@@ -127,8 +127,8 @@ func isProxyField(line string) bool {
 	return name == "proxy-connection" || name == "proxy-authorization"
 }
 
-// join writes the head for the server. Without an upgrade the server does not hear of one.
-func join(lines, connection []string, isUpgrade bool) []byte {
+// joinHead writes the head for the server. Without an upgrade the server does not hear of one.
+func joinHead(lines, connection []string, isUpgrade bool) []byte {
 	const upgrade, settings = "upgrade", "http2-settings"
 	var b bytes.Buffer
 	hasUpgrade := false

@@ -147,7 +147,7 @@ func TestBytesAfterTheClientHelloAreKept(t *testing.T) {
 	first := hello(t, &tls.Config{ServerName: "pypi.org"})
 	for _, size := range []int{0, 1, 100, 1000, 3000, 10_000} {
 		all := slices.Concat(first, bytes.Repeat([]byte{0x17}, size))
-		c := packet{bytes.NewReader(all)}
+		c := packetReader{bytes.NewReader(all)}
 		o, err := Read(c, time.Minute)
 		if err != nil {
 			t.Fatal(err)
@@ -262,20 +262,20 @@ func TestSilentClients(t *testing.T) {
 	}
 }
 
-// unbounded is a connection that sends one text without end. It knows its deadline.
-type unbounded struct {
+// endlessConn is a connection that sends one text without end. It knows its deadline.
+type endlessConn struct {
 	text     string
 	read     int
 	deadline time.Time
 }
 
-func (u *unbounded) Read(b []byte) (int, error) {
+func (u *endlessConn) Read(b []byte) (int, error) {
 	n := copy(b, u.text)
 	u.read += n
 	return n, nil
 }
 
-func (u *unbounded) SetReadDeadline(t time.Time) error {
+func (u *endlessConn) SetReadDeadline(t time.Time) error {
 	if !t.IsZero() {
 		u.deadline = t
 	}
@@ -284,7 +284,7 @@ func (u *unbounded) SetReadDeadline(t time.Time) error {
 
 func TestOpeningsAreBounded(t *testing.T) {
 	for _, text := range []string{"A", " ", "\n", "A B", "\x16\x03\x01\x00\x01\x01"} {
-		u := &unbounded{text: text}
+		u := &endlessConn{text: text}
 		var bad *MalformedError
 		o, err := Read(u, time.Minute)
 		if !errors.As(err, &bad) || u.read > 2*maxBytes || len(o.Bytes) > maxBytes {
@@ -296,16 +296,16 @@ func TestOpeningsAreBounded(t *testing.T) {
 	}
 }
 
-type packet struct{ io.Reader }
+type packetReader struct{ io.Reader }
 
-func (packet) SetReadDeadline(time.Time) error { return nil }
+func (packetReader) SetReadDeadline(time.Time) error { return nil }
 
 func FuzzRead(f *testing.F) {
 	f.Add(hello(f, &tls.Config{ServerName: "pypi.org"}))
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: pypi.org\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n"))
 	f.Add([]byte("POST http://h:80/a?b HTTP/1.0\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 1\r\n\r\nx"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c := packet{bytes.NewReader(b)}
+		c := packetReader{bytes.NewReader(b)}
 		o, err := Read(c, time.Minute)
 		if err != nil {
 			return
@@ -329,7 +329,7 @@ func FuzzRead(f *testing.F) {
 			if r.SendHead(&sent) != nil || r.SendBody(&sent) != nil {
 				return
 			}
-			again(t, r, sent.Bytes())
+			checkRepeat(t, r, sent.Bytes())
 		}
 	})
 }

@@ -15,11 +15,11 @@ import (
 )
 
 func requestsOf(text string) *Requests {
-	return NewRequests(Opening{Kind: HTTP}, packet{strings.NewReader(text)}, time.Minute)
+	return NewRequests(Opening{Kind: HTTP}, packetReader{strings.NewReader(text)}, time.Minute)
 }
 
-// again checks that the server reads the same request, and nothing after it.
-func again(t *testing.T, want *Request, sent []byte) {
+// checkRepeat checks that the server reads the same request, and nothing after it.
+func checkRepeat(t *testing.T, want *Request, sent []byte) {
 	t.Helper()
 	r := bufio.NewReader(bytes.NewReader(sent))
 	got, err := http.ReadRequest(r)
@@ -189,7 +189,7 @@ func TestOnlyWebSocketUpgradesArePassedOn(t *testing.T) {
 }
 
 func TestRequestsHaveTheirTime(t *testing.T) {
-	u := &unbounded{text: "A"}
+	u := &endlessConn{text: "A"}
 	r := NewRequests(Opening{}, u, time.Hour)
 	if _, err := r.Next(); err == nil {
 		t.Error("a request without end was read")
@@ -201,20 +201,20 @@ func TestRequestsHaveTheirTime(t *testing.T) {
 		t.Errorf("%d bytes were read", u.read)
 	}
 	// A client can be silent before a request, and not within the head.
-	if _, err := NewRequests(Opening{}, late{}, time.Hour).Next(); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, err := NewRequests(Opening{}, expiredConn{}, time.Hour).Next(); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("before a request: %v", err)
 	}
 	var bad *MalformedError
-	if _, err := NewRequests(Opening{Bytes: []byte("GET / HTTP/1.1\r\n")}, late{}, time.Hour).Next(); !errors.As(err, &bad) {
+	if _, err := NewRequests(Opening{Bytes: []byte("GET / HTTP/1.1\r\n")}, expiredConn{}, time.Hour).Next(); !errors.As(err, &bad) {
 		t.Errorf("within a head: %v", err)
 	}
 }
 
-// late is a connection whose deadline has passed.
-type late struct{}
+// expiredConn is a connection whose deadline has passed.
+type expiredConn struct{}
 
-func (late) Read([]byte) (int, error)        { return 0, os.ErrDeadlineExceeded }
-func (late) SetReadDeadline(time.Time) error { return nil }
+func (expiredConn) Read([]byte) (int, error)        { return 0, os.ErrDeadlineExceeded }
+func (expiredConn) SetReadDeadline(time.Time) error { return nil }
 
 // Real clients pass.
 func TestClientsOfHTTP(t *testing.T) {
@@ -249,7 +249,7 @@ func TestClientsOfHTTP(t *testing.T) {
 		if err := errors.Join(r.SendHead(&sent), r.SendBody(&sent)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		again(t, r, sent.Bytes())
+		checkRepeat(t, r, sent.Bytes())
 		if !slices.Contains([]string{"body", "4\r\nbody\r\n0\r\n\r\n"}, sent.String()[strings.Index(sent.String(), "\r\n\r\n")+4:]) {
 			t.Errorf("%s: sent %q", name, &sent)
 		}

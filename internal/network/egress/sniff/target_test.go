@@ -14,7 +14,7 @@ import (
 )
 
 func proxyRequestOf(text string) (*Request, error) {
-	return NewProxyRequests(Opening{Bytes: []byte(text)}, &unbounded{text: "A"}, time.Minute).Next()
+	return NewProxyRequests(Opening{Bytes: []byte(text)}, &endlessConn{text: "A"}, time.Minute).Next()
 }
 
 func TestRequestsToAProxy(t *testing.T) {
@@ -105,7 +105,7 @@ func TestRequestsToAProxy(t *testing.T) {
 func TestBytesAfterCONNECT(t *testing.T) {
 	for text, kind := range map[string]Kind{"GET /": HTTP, "\x00": Other, "": Other} {
 		const connect = "CONNECT pypi.org:443 HTTP/1.1\r\n\r\n"
-		requests := NewProxyRequests(Opening{Bytes: []byte(connect + text)}, late{}, time.Minute)
+		requests := NewProxyRequests(Opening{Bytes: []byte(connect + text)}, expiredConn{}, time.Minute)
 		if _, err := requests.Next(); err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func FuzzRequestsToAProxy(f *testing.F) {
 		if r.Address.IsValid() {
 			return // a captured connection to an address is not read
 		}
-		same, err := NewRequests(Opening{Bytes: sent.Bytes()}, &unbounded{text: "A"}, time.Minute).Next()
+		same, err := NewRequests(Opening{Bytes: sent.Bytes()}, &endlessConn{text: "A"}, time.Minute).Next()
 		if err != nil || same.Host != r.Host || withDefault(same.Port) != r.Port || same.Path != r.Path || same.Method != r.Method {
 			t.Errorf("%q: the server reads %+v, error %v; judged is %+v", text, same, err, r)
 			return
@@ -166,7 +166,7 @@ func checkForwarded(t *testing.T, text string, r *Request) {
 	if err := r.SendProxyHead(&sent, authority, password); err != nil {
 		t.Fatal(err)
 	}
-	same, err := NewProxyRequests(Opening{Bytes: sent.Bytes()}, &unbounded{text: "A"}, time.Minute).Next()
+	same, err := NewProxyRequests(Opening{Bytes: sent.Bytes()}, &endlessConn{text: "A"}, time.Minute).Next()
 	if err != nil || same.Host != r.Host || withDefault(same.Port) != withDefault(r.Port) || same.Path != r.Path || same.Method != r.Method {
 		t.Errorf("%q: the upstream proxy reads %+v, error %v; judged is %+v", text, same, err, r)
 	}
@@ -185,7 +185,7 @@ func TestHeadsForAnotherProxy(t *testing.T) {
 		"OPTIONS http://pypi.org HTTP/1.1\r\nHost: pypi.org\r\n\r\n":                                              "OPTIONS http://pypi.org HTTP/1.1\r\nHost: pypi.org\r\n",
 		"GET /a HTTP/1.1\r\nHost: pypi.org\r\nPROXY-Authorization: Basic mine\r\nProxy-Connection: close\r\n\r\n": "GET http://pypi.org/a HTTP/1.1\r\nHost: pypi.org\r\n",
 	} {
-		r, err := NewRequests(Opening{Bytes: []byte(text)}, &unbounded{text: "A"}, time.Minute).Next()
+		r, err := NewRequests(Opening{Bytes: []byte(text)}, &endlessConn{text: "A"}, time.Minute).Next()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -60,23 +60,23 @@ func connect(ctx context.Context, t *testing.T, p *Proxy) (first string, err err
 	return string(b), err
 }
 
-func says(text string) func(c net.Conn) { return func(c net.Conn) { io.WriteString(c, text) } }
+func sayText(text string) func(c net.Conn) { return func(c net.Conn) { io.WriteString(c, text) } }
 
 // The bytes behind an answer belong to the tunnel, and no byte is lost.
 func TestProxiesOpenATunnel(t *testing.T) {
 	for name, answer := range map[string]func(c net.Conn){
-		"with bytes behind it": says("HTTP/1.1 200 Connection established\r\n\r\nfirst"),
-		"of HTTP/1.0":          says("HTTP/1.0 200 OK\r\nProxy-Agent: old\r\n\r\nfirst"),
-		"after interim ones":   says("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\n\r\nfirst"),
-		"with a length":        says("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst"), // RFC 9110, section 9.3.6: no body
+		"with bytes behind it": sayText("HTTP/1.1 200 Connection established\r\n\r\nfirst"),
+		"of HTTP/1.0":          sayText("HTTP/1.0 200 OK\r\nProxy-Agent: old\r\n\r\nfirst"),
+		"after interim ones":   sayText("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\n\r\nfirst"),
+		"with a length":        sayText("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst"), // RFC 9110, section 9.3.6: no body
 		"in single bytes": func(c net.Conn) {
 			for _, b := range []byte("HTTP/1.1 200 OK\r\nX: y\r\n\r\nfirst") {
 				c.Write([]byte{b})
 			}
 		},
-		"without CR":             says("HTTP/1.1 200 OK\nX: y\n\nfirst"),
-		"with 201":               says("HTTP/1.1 201 Created\r\n\r\nfirst"),
-		"and a half-closed peer": func(c net.Conn) { says("HTTP/1.1 200 OK\r\n\r\nfirst")(c); c.(*net.TCPConn).CloseWrite() },
+		"without CR":             sayText("HTTP/1.1 200 OK\nX: y\n\nfirst"),
+		"with 201":               sayText("HTTP/1.1 201 Created\r\n\r\nfirst"),
+		"and a half-closed peer": func(c net.Conn) { sayText("HTTP/1.1 200 OK\r\n\r\nfirst")(c); c.(*net.TCPConn).CloseWrite() },
 	} {
 		if first, err := connect(t.Context(), t, proxyOf(t, answer)); first != "first" || err != nil {
 			t.Errorf("an answer %s: %q, error %v", name, first, err)
@@ -101,10 +101,10 @@ func TestHostileProxiesAreBounded(t *testing.T) {
 		"an endless line":       {endless("HTTP/1.1 200 OK"), "more than 65536 bytes"},
 		"endless fields":        {endless("X: y\r\n"), "more than 65536 bytes"},
 		"endless interim ones":  {endless("HTTP/1.1 100 Continue\r\n\r\n"), "more than 65536 bytes"},
-		"another protocol":      {says("SSH-2.0-x\r\n\r\n"), "not of HTTP"},
-		"a change of protocol":  {says("HTTP/1.1 101 Switching Protocols\r\n\r\n"), "changes the protocol"},
-		"no answer":             {says(""), "closed the connection without an answer"},
-		"a part of an answer":   {says("HTTP/1.1 200 OK\r\n"), "closed the connection without an answer"},
+		"another protocol":      {sayText("SSH-2.0-x\r\n\r\n"), "not of HTTP"},
+		"a change of protocol":  {sayText("HTTP/1.1 101 Switching Protocols\r\n\r\n"), "changes the protocol"},
+		"no answer":             {sayText(""), "closed the connection without an answer"},
+		"a part of an answer":   {sayText("HTTP/1.1 200 OK\r\n"), "closed the connection without an answer"},
 		"a reset":               {func(c net.Conn) { c.(*net.TCPConn).SetLinger(0) }, "connection reset by peer"},
 		"silence":               {func(c net.Conn) { io.Copy(io.Discard, c) }, "no answer in time"},
 		"one byte now and then": {func(c net.Conn) { drip(c) }, "no answer in time"},
@@ -142,7 +142,7 @@ func TestTheEndOfAClientEndsTheWait(t *testing.T) {
 // No error has the user or the password. The one for the sandbox has no address either.
 func TestErrorsHaveNoPassword(t *testing.T) {
 	for status, want := range map[int]string{403: "operator", 407: "a user and a password", 502: "may be down", 302: "operator"} {
-		p := proxyOf(t, says(fmt.Sprintf("HTTP/1.1 %d \x1b]0;evil\r\nProxy-Authenticate: Basic realm=\"secret\"\r\n\r\n<html>", status)))
+		p := proxyOf(t, sayText(fmt.Sprintf("HTTP/1.1 %d \x1b]0;evil\r\nProxy-Authenticate: Basic realm=\"secret\"\r\n\r\n<html>", status)))
 		_, err := connect(t.Context(), t, p)
 		var refused *RefusedError
 		if !errors.As(err, &refused) || refused.Status != status || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), p.shown) {

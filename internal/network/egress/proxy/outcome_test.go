@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// A told is the answer to a request, and its event.
-type told struct {
+// An outcome is the answer to a request, and its event.
+type outcome struct {
 	answer string
 	event  Event
 }
 
-// ask sends a request. A client that is slow to begin is reset without an answer, so ask tries again.
-func (w *world) ask(t *testing.T, to, request string) told {
+// exchange sends a request. A client that is slow to begin is reset without an answer, so exchange tries again.
+func (w *world) exchange(t *testing.T, to, request string) outcome {
 	t.Helper()
 	for range 20 {
 		c := dialTo(t, to)
@@ -23,21 +23,21 @@ func (w *world) ask(t *testing.T, to, request string) told {
 		answer, _ := io.ReadAll(c)
 		c.Close()
 		if e := w.event(t); len(answer) > 0 {
-			return told{string(answer), e}
+			return outcome{string(answer), e}
 		}
 	}
 	t.Fatalf("%q: no answer", request)
-	return told{}
+	return outcome{}
 }
 
 // askInThreeWays asks for the host and port: captured at an address, with a request to the proxy, and with a tunnel.
-func (w *world) askInThreeWays(t *testing.T, host string, at netip.AddrPort, explicit string) map[string]told {
+func (w *world) askInThreeWays(t *testing.T, host string, at netip.AddrPort, explicit string) map[string]outcome {
 	t.Helper()
 	field := " HTTP/1.1\r\nHost: " + host + "\r\n\r\n"
-	return map[string]told{
-		"captured": w.ask(t, w.captured(t, at), "GET /"+field),
-		"request":  w.ask(t, explicit, "GET http://"+host+"/"+field),
-		"tunnel":   w.ask(t, explicit, "CONNECT "+host+field),
+	return map[string]outcome{
+		"captured": w.exchange(t, w.captured(t, at), "GET /"+field),
+		"request":  w.exchange(t, explicit, "GET http://"+host+"/"+field),
+		"tunnel":   w.exchange(t, explicit, "CONNECT "+host+field),
 	}
 }
 
