@@ -28,12 +28,12 @@ func (b *box) changed(stamps map[string]layer.Stamp) []string {
 	return all
 }
 
-// again applies with the stamps of all applies before, and adds its own.
-func (b *box) again(stamps map[string]layer.Stamp) {
+// applyAgain applies with the stamps of all applies before, and adds its own.
+func (b *box) applyAgain(stamps map[string]layer.Stamp) {
 	b.t.Helper()
 	s := b.stack()
 	s.Stamps = stamps
-	o := asIs()
+	o := plainOptions()
 	o.Since, o.Stamps = b.since, stamps
 	p, err := New(s, openDir(b.t, b.tree), o)
 	if err != nil {
@@ -47,7 +47,7 @@ func TestNothingIsChangedAfterAWholeApply(t *testing.T) {
 	b := newBox(t, host)
 	b.work()
 	stamps := map[string]layer.Stamp{}
-	b.again(stamps)
+	b.applyAgain(stamps)
 	if left := b.changed(stamps); len(left) > 0 {
 		t.Errorf("still changed: %q", left)
 	}
@@ -67,7 +67,7 @@ func TestNothingIsChangedAfterAWholeApply(t *testing.T) {
 		if got := b.changed(stamps); !slices.Equal(got, step.want) {
 			t.Errorf("after %q: %q, want %q", step.script, got, step.want)
 		}
-		b.again(stamps)
+		b.applyAgain(stamps)
 		if left := b.changed(stamps); len(left) > 0 {
 			t.Errorf("after %q was applied: %q", step.script, left)
 		}
@@ -81,12 +81,12 @@ func TestAppliedDirectoryComesAgainWithTheOneAboveIt(t *testing.T) {
 	b := newBox(t, "mkdir d; echo a > d/f")
 	b.run("mkdir -p d/new/in; echo b > d/new/f")
 	stamps := map[string]layer.Stamp{}
-	b.again(stamps)
+	b.applyAgain(stamps)
 	b.run("cp -a d/new ../kept; rm -r d; mkdir d; mv ../kept d/new")
 	if got, want := b.changed(stamps), []string{"modified d", "modified d/new", "modified d/new/f", "modified d/new/in"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	b.again(stamps)
+	b.applyAgain(stamps)
 	b.asMerged()
 	if left := b.changed(stamps); len(left) > 0 {
 		t.Errorf("still changed: %q", left)
@@ -99,13 +99,13 @@ func TestWhatTheHostPutsIntoAppliedDirectoriesStays(t *testing.T) {
 	b := newBox(t, "mkdir -p d/old")
 	b.run("mkdir -p new/in; echo a > new/f; rm -r d; mkdir d; echo b > d/g")
 	stamps := map[string]layer.Stamp{}
-	b.again(stamps)
+	b.applyAgain(stamps)
 	b.host("echo host > new/host; echo host > d/host; mkdir new/in/host")
 	if left := b.changed(stamps); len(left) > 0 {
 		t.Errorf("still changed: %q", left)
 	}
 	b.run("echo more > new/f; echo more > d/g; echo > new/in/x")
-	b.again(stamps)
+	b.applyAgain(stamps)
 	sh(t, b.tree, "[ $(cat new/host) = host ]; [ $(cat d/host) = host ]; [ -d new/in/host ]; [ $(cat new/f) = more ]; [ $(cat d/g) = more ]")
 }
 
@@ -124,10 +124,10 @@ func TestRandomAppliesFollowEachOther(t *testing.T) {
 			stamps := map[string]layer.Stamp{}
 			for range 4 {
 				r.Edit(t, b.merged, 30)
-				b.again(stamps)
-				b.same(unlinked(look(t, b.merged)), unlinked(look(t, b.tree)))
+				b.applyAgain(stamps)
+				b.wantSame(unlinked(describeTree(t, b.merged)), unlinked(describeTree(t, b.tree)))
 				if len(b.changed(stamps)) > 0 { // a name of a file that another one was moved to
-					b.again(stamps)
+					b.applyAgain(stamps)
 				}
 				if left := b.changed(stamps); len(left) > 0 {
 					t.Fatalf("still changed: %q", left)
@@ -148,11 +148,11 @@ func TestAppliedFilesThatTheHostHasChangedAreTheHosts(t *testing.T) {
 			b.run("echo b > f; echo b > d/g")
 			awaitTick(t.Context()) // else another write could have the same time
 			stamps := map[string]layer.Stamp{}
-			b.again(stamps)
+			b.applyAgain(stamps)
 			b.host(host)
 			b.run("echo c > d/g")
-			before := one(look(t, b.tree), "f")
-			o := asIs()
+			before := describedPath(describeTree(t, b.tree), "f")
+			o := plainOptions()
 			o.Since, o.Stamps = b.since, stamps
 			p := b.plan(o)
 			if got := p.Refused(); len(got) != 1 || got[0] != (spec.Unapplied{Path: "f", Reason: HostsOwn}) {
@@ -160,7 +160,7 @@ func TestAppliedFilesThatTheHostHasChangedAreTheHosts(t *testing.T) {
 			}
 			maps.Copy(stamps, b.commit(p).Stamps)
 			sh(t, b.tree, "[ $(cat d/g) = c ]")
-			if after := one(look(t, b.tree), "f"); after != before {
+			if after := describedPath(describeTree(t, b.tree), "f"); after != before {
 				t.Errorf("f was %s and is %s", before, after)
 			}
 			b.run("echo d >> f") // the sandbox goes on with it, too
@@ -169,8 +169,8 @@ func TestAppliedFilesThatTheHostHasChangedAreTheHosts(t *testing.T) {
 	}
 }
 
-// one is what look tells of a path.
-func one(seen []string, path string) string {
+// describedPath is the line of describeTree about a path.
+func describedPath(seen []string, path string) string {
 	for _, line := range seen {
 		if strings.HasPrefix(line, fmt.Sprintf("%q ", path)) {
 			return line
@@ -185,10 +185,10 @@ func TestAFileOfAMovedDirectoryIsTheSandboxs(t *testing.T) {
 	b.run("mkdir current next; echo a > current/f; echo b > next/f; touch -d @1 current/f next/f")
 	awaitTick(t.Context())
 	stamps := map[string]layer.Stamp{}
-	b.again(stamps)
+	b.applyAgain(stamps)
 	b.host("echo host > current/f")
 	b.run("mv current old; mv next current")
-	o := asIs()
+	o := plainOptions()
 	o.Since, o.Stamps = b.since, stamps
 	p := b.plan(o)
 	if got := p.Refused(); len(got) != 0 {

@@ -108,7 +108,7 @@ type Plan struct {
 	conflicts []spec.Unapplied
 	refused   []spec.Unapplied
 
-	seen seen
+	seen witness
 	// parents are the directories of the steps. The value is true for a directory that
 	// nobody has changed since the sandbox saw it or an earlier apply left it.
 	parents map[string]bool
@@ -158,7 +158,7 @@ func New(s *layer.Stack, target *os.File, o Options) (*Plan, error) {
 		return nil, fmt.Errorf("apply to %s: %w", target.Name(), err)
 	}
 	p.overlay = fs.Type == unix.OVERLAYFS_SUPER_MAGIC
-	p.seen = seen{
+	p.seen = witness{
 		tree: p.tree, overlay: p.overlay, since: o.Since.UnixNano(), stamps: o.Stamps,
 		replaced: map[string]bool{}, unseen: map[string]bool{},
 	}

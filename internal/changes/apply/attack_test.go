@@ -116,8 +116,8 @@ func (s *swapper) stop(t *testing.T) {
 	t.Logf("%s swaps", strings.TrimSpace(line))
 }
 
-// An attacked tree on a file system of its own, with a canary outside.
-type attacked struct {
+// An attackedTree is on a file system of its own, with a canary outside.
+type attackedTree struct {
 	t                  *testing.T
 	dir, tree, outside string
 	layers             [2]string
@@ -126,7 +126,7 @@ type attacked struct {
 
 var keptName = regexp.MustCompile(regexp.QuoteMeta(keptPrefix) + "[a-z0-9]+")
 
-func newAttacked(t *testing.T) *attacked {
+func newAttackedTree(t *testing.T) *attackedTree {
 	testhost.PrivateMounts(t)
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
@@ -143,12 +143,12 @@ func newAttacked(t *testing.T) *attacked {
 		ln -s ../outside tree/l
 		echo a > A/p/f; echo a > A/p/new; mknod A/p/g c 0 0; echo a > A/p/sub/f; mknod A/p/gone c 0 0; chmod 700 A/p A/p/sub
 		echo b > B/p/f; mknod B/p/new c 0 0; echo b > B/p/g; echo b > B/p/sub/f; echo b > B/p/gone/f; touch -d 2001-01-01 B/p/*`)
-	return &attacked{t: t, dir: dir, tree: filepath.Join(dir, "tree"), outside: filepath.Join(dir, "outside"),
+	return &attackedTree{t: t, dir: dir, tree: filepath.Join(dir, "tree"), outside: filepath.Join(dir, "outside"),
 		layers: [2]string{filepath.Join(dir, "A"), filepath.Join(dir, "B")}}
 }
 
 // apply applies one of the layers, or fails to.
-func (a *attacked) apply(n int) error {
+func (a *attackedTree) apply(n int) error {
 	a.t.Helper()
 	tree := openDir(a.t, a.tree)
 	defer tree.Close()
@@ -166,9 +166,9 @@ func (a *attacked) apply(n int) error {
 }
 
 // applyUnder applies again and again while two names are swapped.
-func (a *attacked) applyUnder(first, second string, times int) (done, failed int) {
+func (a *attackedTree) applyUnder(first, second string, times int) (done, failed int) {
 	a.t.Helper()
-	before := look(a.t, a.outside)
+	before := describeTree(a.t, a.outside)
 	s := startSwapper(a.t, a.tree, first, second)
 	for n := 0; n < times || !s.done(); n++ {
 		if err := a.apply(n); err == nil {
@@ -179,13 +179,13 @@ func (a *attacked) applyUnder(first, second string, times int) (done, failed int
 	}
 	s.stop(a.t)
 	b := &box{t: a.t}
-	b.same(before, look(a.t, a.outside))
+	b.wantSame(before, describeTree(a.t, a.outside))
 	return done, failed
 }
 
 func TestASwappedParentLeadsNowhere(t *testing.T) {
 	testhost.Concurrent(t)
-	a := newAttacked(t)
+	a := newAttackedTree(t)
 	done, failed := a.applyUnder("p", "l", 1000)
 	t.Logf("%d applied, %d not", done, failed)
 	if done == 0 || failed == 0 {
@@ -222,7 +222,7 @@ func TestASwappedParentLeadsNowhere(t *testing.T) {
 
 func TestASwappedStagingDirectoryLeadsNowhere(t *testing.T) {
 	testhost.Concurrent(t)
-	a := newAttacked(t)
+	a := newAttackedTree(t)
 	done, failed := a.applyUnder(journalPrefix+"*", "l", 300)
 	t.Logf("%d applied, %d not", done, failed)
 	if failed == 0 {

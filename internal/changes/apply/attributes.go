@@ -21,19 +21,19 @@ func (r *run) setAttributes(o *op, a *attributes) error {
 	defer f.Close()
 	is, err := statFD(int(f.Fd()))
 	if err != nil {
-		return at(o.Path, err)
+		return errorAt(o.Path, err)
 	}
 	if o.Ino != 0 && is.Ino != o.Ino {
 		return changedNow(o.Path)
 	}
 	now := attributesOf(is)
 	if now.Xattrs, err = xattrsOf(int(f.Fd())); err != nil {
-		return at(o.Path, err)
+		return errorAt(o.Path, err)
 	}
 	if !o.Any && !now.between(o.Was, o.New) {
 		return changedNow(o.Path)
 	}
-	return at(o.Path, a.give(int(f.Fd()), is))
+	return errorAt(o.Path, a.setOnDirectory(int(f.Fd()), is))
 }
 
 // between tells whether each attribute but the time is that of x or of y. A killed
@@ -58,8 +58,8 @@ func sameXattr(name string, a, b *attributes) bool {
 	return okA == okB && bytes.Equal(inA, inB)
 }
 
-// give sets the attributes of an open directory, which is as it is.
-func (a *attributes) give(fd int, is entry) error {
+// setOnDirectory sets the attributes of an open directory, which is as it is.
+func (a *attributes) setOnDirectory(fd int, is entry) error {
 	if is.UID != a.UID || is.GID != a.GID {
 		if err := unix.Fchown(fd, int(a.UID), int(a.GID)); err != nil {
 			return err

@@ -23,8 +23,8 @@ func (r *run) backward() error {
 // patience is how often a step is tried that others are in the way of.
 const patience = 100
 
-// done tells whether a step has been done, as the staging directory shows it.
-func (r *run) done(o *op) bool {
+// isDone tells whether a step has been done, as the staging directory shows it.
+func (r *run) isDone(o *op) bool {
 	staged, err := statAt(r.staged.root, o.staged())
 	switch o.Kind {
 	case opAttributes:
@@ -43,7 +43,7 @@ func (r *run) undo(o *op) error {
 		dir, name, err = r.place(o)
 	}
 	if missing(err) || noDirectory(err) {
-		if r.done(o) { // the host has moved the directory away, with the new entry in it
+		if r.isDone(o) { // the host has moved the directory away, with the new entry in it
 			r.stays = append(r.stays, o.Path)
 			return r.keep(o)
 		}
@@ -69,7 +69,7 @@ func (r *run) undo(o *op) error {
 			return nil // then the apply could set nothing but the time
 		}
 	}
-	return at(o.Path, err)
+	return errorAt(o.Path, err)
 }
 
 // staysIfThere notes a directory of the host if others have set its attributes.
@@ -166,7 +166,7 @@ func (r *run) putBack(o *op, dir int, name string) error {
 	err := unix.Renameat2(r.staged.root, o.staged(), dir, name, unix.RENAME_NOREPLACE)
 	switch {
 	case errors.Is(err, unix.EEXIST):
-		if r.done(o) { // others have made something there since
+		if r.isDone(o) { // others have made something there since
 			r.stays = append(r.stays, o.Path)
 			return r.keep(o)
 		}

@@ -34,7 +34,7 @@ func TestFilesOfTheHostThatCannotGoBackAreKept(t *testing.T) {
 			b := newBox(t, "mkdir gone dir; echo in a directory > gone/file; echo a file > file; echo below > dir/file; echo other > dir/other")
 			b.run(c.sandbox)
 			p := b.plan(Options{Since: time.Now().Add(time.Hour)})
-			j, err := begin(p.target, false)
+			j, err := beginJournal(p.target, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,7 +88,7 @@ func TestCommitNamesWhatAnEarlierApplyKept(t *testing.T) {
 	b := newBox(t, "mkdir dir; echo a file > file; echo below > dir/file")
 	b.run("rm file dir/file")
 	killed, p := b.plan(Options{Since: time.Now().Add(time.Hour)}), b.plan(Options{Since: time.Now().Add(time.Hour)})
-	j, err := begin(killed.target, false)
+	j, err := beginJournal(killed.target, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestCommitNamesWhatAnEarlierApplyKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &run{tree: killed.tree, staged: newTree(j.dir), ops: killed.ops}
-	if err := r.do(&r.ops[slices.IndexFunc(r.ops, func(o op) bool { return o.Path == "file" })]); err != nil {
+	if err := r.doStep(&r.ops[slices.IndexFunc(r.ops, func(o op) bool { return o.Path == "file" })]); err != nil {
 		t.Fatal(err)
 	}
 	r.staged.forget()
@@ -130,7 +130,7 @@ func TestStepsThatAreDoneAgainChangeNothing(t *testing.T) {
 			}
 			b.run("rm -r empty full gone turned file; mkdir empty full file; echo new > full/new; echo new > turned")
 			p := b.plan(Options{})
-			j, err := begin(p.target, false)
+			j, err := beginJournal(p.target, false)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -50,9 +50,9 @@ func copyTime(b *testing.B, dir string) time.Duration {
 func BenchmarkMany(b *testing.B) {
 	for _, kind := range []string{"new directories", "new files", "modified files"} {
 		b.Run(kind, func(b *testing.B) {
-			var m measured
+			var m measurement
 			for b.Loop() {
-				m.once(b, kind)
+				m.runOnce(b, kind)
 			}
 			n := float64(b.N)
 			b.ReportMetric(m.plan.Seconds()*1e3/n, "plan-ms")
@@ -63,9 +63,9 @@ func BenchmarkMany(b *testing.B) {
 	}
 }
 
-type measured struct{ plan, commit, cp time.Duration }
+type measurement struct{ plan, commit, cp time.Duration }
 
-func (m *measured) once(b *testing.B, kind string) {
+func (m *measurement) runOnce(b *testing.B, kind string) {
 	dir := b.TempDir()
 	o := &box{t: b, tree: filepath.Join(dir, "tree"), upper: filepath.Join(dir, "upper")}
 	for _, d := range []string{o.tree, o.upper} {

@@ -18,7 +18,7 @@ func (p *Plan) choose() error {
 	}
 	f := filter{chosen: chosen, taken: make([]bool, len(chosen)), hidden: make([]bool, len(chosen))}
 	hold := holder{hold: p.o.Hold, tree: p.tree, reasons: map[string]string{}, tops: map[string]string{}}
-	for c, err := range p.stack.Changes(layer.Options{Merged: p.seen.meet}) {
+	for c, err := range p.stack.Changes(layer.Options{Merged: p.seen.compareDirectory}) {
 		if err != nil {
 			if c.Path != "" && !f.concerns(c.Path) {
 				continue
@@ -28,7 +28,7 @@ func (p *Plan) choose() error {
 		if err := checkPath(c.Path); err != nil {
 			return err
 		}
-		hold.look(c)
+		hold.examine(c)
 		f.add(c)
 	}
 	p.changes = f.kept
@@ -79,9 +79,9 @@ func (f *filter) add(c spec.Change) {
 	}
 	take, above := false, false
 	for i, path := range f.chosen {
-		if below(c.Path, path) {
+		if isBelow(c.Path, path) {
 			f.taken[i], take = true, true
-		} else if below(path, c.Path) {
+		} else if isBelow(path, c.Path) {
 			above = true
 			f.hidden[i] = f.hidden[i] || c.Kind == spec.Deleted || c.Opaque
 		}
@@ -99,7 +99,7 @@ func (f *filter) add(c spec.Change) {
 // concerns tells whether something that is chosen is at, above or below a path.
 func (f *filter) concerns(path string) bool {
 	return len(f.chosen) == 0 || slices.ContainsFunc(f.chosen, func(chosen string) bool {
-		return below(path, chosen) || below(chosen, path)
+		return isBelow(path, chosen) || isBelow(chosen, path)
 	})
 }
 
@@ -107,11 +107,11 @@ func (f *filter) concerns(path string) bool {
 func (f *filter) parentsOf(path string) []spec.Change {
 	var parents []spec.Change
 	for _, c := range f.above {
-		if below(path, c.Path) {
+		if isBelow(path, c.Path) {
 			parents = append(parents, c)
 		}
 	}
-	f.above = slices.DeleteFunc(f.above, func(c spec.Change) bool { return below(path, c.Path) })
+	f.above = slices.DeleteFunc(f.above, func(c spec.Change) bool { return isBelow(path, c.Path) })
 	return parents
 }
 
@@ -131,7 +131,7 @@ func cleanPaths(paths []string) ([]string, error) {
 	slices.Sort(cleaned)
 	var all []string
 	for _, path := range slices.Compact(cleaned) {
-		if !slices.ContainsFunc(all, func(above string) bool { return below(path, above) }) {
+		if !slices.ContainsFunc(all, func(above string) bool { return isBelow(path, above) }) {
 			all = append(all, path)
 		}
 	}

@@ -17,20 +17,20 @@ import (
 // report and calls Close. If the stamps cannot be stored, the caller calls Leave.
 func (p *Plan) Commit(ctx context.Context) (Report, error) {
 	if len(p.conflicts) > 0 && !p.o.Overwrite {
-		return Report{}, p.about(&ConflictError{Conflicts: p.conflicts})
+		return Report{}, p.wrapError(&ConflictError{Conflicts: p.conflicts})
 	}
 	if err := p.endEarlier(); err != nil {
 		return Report{}, err
 	}
-	j, err := begin(p.target, p.o.View)
+	j, err := beginJournal(p.target, p.o.View)
 	if err != nil {
-		return Report{}, p.about(err)
+		return Report{}, p.wrapError(err)
 	}
 	report := Report{Stamps: make(map[string]layer.Stamp, len(p.changes))}
 	defer p.tree.forget()
 	if err := p.commit(ctx, j, report.Stamps); err != nil {
 		j.dir.Close()
-		return Report{}, p.about(err)
+		return Report{}, p.wrapError(err)
 	}
 	p.cleaned = make(chan error, 1)
 	p.journal = j
@@ -53,7 +53,7 @@ func (p *Plan) endEarlier() error {
 	leave := func(string, map[string]layer.Stamp) error { return ErrUntold } // another caller tells the stamps
 	earlier, err := recoverAll(p.target, p.o.View, leave)
 	if err == nil && (earlier.Finished || earlier.TakenBack) {
-		err = naming(p.about(errors.New("an earlier apply was killed; it is completed or taken back now, and this apply has changed nothing; try again")), earlier.Kept)
+		err = naming(p.wrapError(errors.New("an earlier apply was killed; it is completed or taken back now, and this apply has changed nothing; try again")), earlier.Kept)
 	}
 	return err
 }
@@ -69,28 +69,28 @@ func naming(err error, kept []string) error {
 // Close removes the record of a Commit and the replaced entries. A plan that was not
 // committed needs no Close.
 func (p *Plan) Close() error {
-	return p.end(func() error { return p.journal.discard() })
+	return p.endJournal(func() error { return p.journal.discard() })
 }
 
 // Leave is Close without the removal of the record: the next RecoverAndTell tells
 // the stamps.
 func (p *Plan) Leave() error {
-	return p.end(func() error { return p.journal.dir.Close() })
+	return p.endJournal(func() error { return p.journal.dir.Close() })
 }
 
-func (p *Plan) end(journal func() error) error {
+func (p *Plan) endJournal(journal func() error) error {
 	if p.cleaned == nil {
 		return nil
 	}
 	err := errors.Join(<-p.cleaned, journal())
 	p.cleaned = nil
 	if err != nil {
-		return p.about(fmt.Errorf("%w (the next apply to the tree goes on with it)", err))
+		return p.wrapError(fmt.Errorf("%w (the next apply to the tree goes on with it)", err))
 	}
 	return nil
 }
 
-func (p *Plan) about(err error) error {
+func (p *Plan) wrapError(err error) error {
 	return fmt.Errorf("apply to %s: %w", p.target.Name(), err)
 }
 

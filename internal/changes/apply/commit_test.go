@@ -54,9 +54,9 @@ func (b *box) xattr(path, name, value string) {
 func TestTheTreeBecomesWhatTheSandboxSaw(t *testing.T) {
 	b := newBox(t, host)
 	b.work()
-	want := look(t, b.merged)
+	want := describeTree(t, b.merged)
 	report := b.apply(Options{})
-	b.same(want, look(t, b.tree))
+	b.wantSame(want, describeTree(t, b.tree))
 	if len(report.Applied) < 30 || len(report.Stamps) < 30 {
 		t.Errorf("applied %q, stamps of %d", report.Applied, len(report.Stamps))
 	}

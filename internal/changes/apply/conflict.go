@@ -28,9 +28,9 @@ func (p *Plan) checkGone(c *spec.Change) {
 	}
 }
 
-// same tells whether an entry of the tree equals the entry that would be put there. It
+// isEqual tells whether an entry of the tree equals the entry that would be put there. It
 // does not look into directories.
-func (p *Plan) same(c *spec.Change, e entry) (bool, error) {
+func (p *Plan) isEqual(c *spec.Change, e entry) (bool, error) {
 	if e.fileType() != c.Type || c.Type != spec.TypeSymlink && e.Mode&0o7777 != p.o.carriedMode(c) {
 		return false, nil
 	}
@@ -125,7 +125,7 @@ func (p *Plan) comesAgain(path string, e entry) (bool, error) {
 	if !found || p.changes[i].Kind == spec.Deleted {
 		return false, nil
 	}
-	return p.same(&p.changes[i], e)
+	return p.isEqual(&p.changes[i], e)
 }
 
 // comparePaths orders paths as a walk meets them: a directory, its entries, then the

@@ -66,14 +66,14 @@ func TestWhatTheHostMayDoMeanwhileIsNoConflict(t *testing.T) {
 func TestOverwriteTakesConflicts(t *testing.T) {
 	b := newBox(t, "echo a > f; mkdir d; echo > d/g; mkdir e")
 	b.run("echo b > f; rm -r d; chmod 700 e")
-	want := look(t, b.merged)
+	want := describeTree(t, b.merged)
 	b.unmount()
 	b.host("echo c > f; echo c > d/h; chmod 711 e")
 	if p := b.plan(Options{}); len(p.Conflicts()) != 4 {
 		t.Errorf("conflicts are %v", p.Conflicts())
 	}
 	b.apply(Options{Overwrite: true})
-	b.same(want, look(t, b.tree))
+	b.wantSame(want, describeTree(t, b.tree))
 }
 
 func TestOwnAppliesAreNoConflict(t *testing.T) {
@@ -81,9 +81,9 @@ func TestOwnAppliesAreNoConflict(t *testing.T) {
 	b.run("echo b > f; echo n > d/n; mkdir -p x/y; echo z > x/y/z; ln x/y/z x/link; chmod 700 d; mkdir -m 555 closed")
 	stamps := b.apply(Options{}).Stamps
 	b.run("echo more >> f; echo more >> d/n; echo more >> x/y/z; chmod 711 d; rm -r closed")
-	want := look(t, b.merged)
+	want := describeTree(t, b.merged)
 	b.apply(Options{Stamps: stamps})
-	b.same(want, look(t, b.tree))
+	b.wantSame(want, describeTree(t, b.tree))
 	stamps["f"] = layer.Stamp{CTime: stamps["f"].CTime - 1}
 	b.run("echo still more >> f")
 	b.conflict("f", Options{Stamps: stamps})
@@ -119,9 +119,9 @@ func TestWhatAnApplyHasDeletedCanComeAgain(t *testing.T) {
 	maps.Copy(first, second)
 	maps.DeleteFunc(first, func(_ string, stamp layer.Stamp) bool { return stamp == layer.Stamp{} })
 	b.run("echo c > f; echo o > d/n; rm x; mkdir -p x/y")
-	want := look(t, b.merged)
+	want := describeTree(t, b.merged)
 	b.apply(Options{Stamps: first})
-	b.same(want, look(t, b.tree))
+	b.wantSame(want, describeTree(t, b.tree))
 }
 
 // One that was killed has told nobody what it has applied.
@@ -130,9 +130,9 @@ func TestWhatIsThereAnywayIsNoConflict(t *testing.T) {
 	b.work()
 	b.run("echo x > suid; chmod 4755 suid")
 	b.apply(Options{})
-	want := look(t, b.tree)
+	want := describeTree(t, b.tree)
 	b.apply(Options{})
-	b.same(want, look(t, b.tree))
+	b.wantSame(want, describeTree(t, b.tree))
 	b.host("echo of the host > opaque/new")
 	b.conflict("opaque/new", Options{})
 }
@@ -140,7 +140,7 @@ func TestWhatIsThereAnywayIsNoConflict(t *testing.T) {
 func TestADryRunWritesNothing(t *testing.T) {
 	b := newBox(t, host)
 	b.work()
-	before := look(t, b.tree)
+	before := describeTree(t, b.tree)
 	p := b.plan(Options{})
 	if len(p.Changes()) < 30 || len(p.Conflicts()) > 0 {
 		t.Errorf("%d changes, conflicts %v", len(p.Changes()), p.Conflicts())
@@ -148,7 +148,7 @@ func TestADryRunWritesNothing(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
-	b.same(before, look(t, b.tree))
+	b.wantSame(before, describeTree(t, b.tree))
 }
 
 func TestOnlyChosenPathsAreApplied(t *testing.T) {
@@ -179,7 +179,7 @@ func TestOnlyChosenPathsAreApplied(t *testing.T) {
 			sh(t, b.tree, "cp -a . ../wanted; touch -d 2001-01-01 ../wanted")
 			sh(t, wanted, test.want)
 			b.apply(Options{Paths: test.paths})
-			b.same(timeless(look(t, wanted)), timeless(look(t, b.tree)))
+			b.wantSame(timeless(describeTree(t, wanted)), timeless(describeTree(t, b.tree)))
 		})
 	}
 	for _, path := range []string{"nothing", "../tree", "/old", "old//a", "old/a/../a", "opaque/nothing/at/all/x"} {
@@ -225,13 +225,13 @@ func TestChangesWhileItIsAppliedAreConflicts(t *testing.T) {
 			b.unmount()
 			p := b.plan(Options{})
 			b.host(script)
-			before := look(t, b.tree)
+			before := describeTree(t, b.tree)
 			_, err := p.Commit(t.Context())
 			var conflict *ConflictError
 			if !errors.As(err, &conflict) {
 				t.Errorf("no conflict but %v", err)
 			}
-			b.same(before, look(t, b.tree))
+			b.wantSame(before, describeTree(t, b.tree))
 			b.clean()
 		})
 	}

@@ -23,12 +23,12 @@ type holder struct {
 	tree    *tree
 }
 
-// look notes whether a change is left out.
-func (h *holder) look(c spec.Change) {
+// examine notes whether a change is left out.
+func (h *holder) examine(c spec.Change) {
 	if h.hold == nil {
 		return
 	}
-	if h.top != "" && below(c.Path, h.top) {
+	if h.top != "" && isBelow(c.Path, h.top) {
 		h.reasons[c.Path] = h.tops[h.top]
 		return
 	}
@@ -66,7 +66,7 @@ func (p *Plan) holdBack(h *holder) error {
 	if len(h.reasons) == 0 {
 		return nil
 	}
-	h.setBelow(p.changes, h.tops) // choose adds deleted paths that look has not seen
+	h.setBelow(p.changes, h.tops) // choose adds deleted paths that examine has not seen
 	if err := h.keepVictims(p.changes); err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (p *Plan) isThere(c *spec.Change) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return p.same(c, e)
+	return p.isEqual(c, e)
 }
 
 // keepVictims leaves out a replaced directory if the host has a path in it whose new

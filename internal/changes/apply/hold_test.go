@@ -116,7 +116,7 @@ func TestHold(t *testing.T) {
 			b.host(strings.ReplaceAll(test.want, "; ", "\n"))
 			b.apply(Options{Paths: test.paths}) // the layer still has all of it
 			if test.paths == nil {
-				b.same(look(t, b.merged), look(t, b.tree))
+				b.wantSame(describeTree(t, b.merged), describeTree(t, b.tree))
 			}
 		})
 	}

@@ -10,7 +10,7 @@ import (
 type item struct {
 	change *spec.Change
 	// copied is set in place of change: the item is a copy of a file of the tree.
-	copied *copied
+	copied *copiedEntry
 	// mode, uid, gid and xattrs are those of the node.
 	mode, uid, gid uint32
 	xattrs         map[string][]byte
@@ -24,8 +24,8 @@ type item struct {
 	inside bool
 }
 
-// A copied entry is made like one that goes.
-type copied struct {
+// A copiedEntry is made like one that goes.
+type copiedEntry struct {
 	path string
 	node node
 }
@@ -56,8 +56,8 @@ func (it *item) node() node {
 // dir tells whether the item is a directory.
 func (it *item) dir() bool { return it.copied != nil || it.change.Type == spec.TypeDirectory }
 
-// at is where the item is in the staging directory.
-func (p *Plan) at(it *item) string {
+// stagedPath is where the item is in the staging directory.
+func (p *Plan) stagedPath(it *item) string {
 	o := &p.ops[it.op]
 	if !it.inside {
 		return o.staged()

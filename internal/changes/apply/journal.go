@@ -60,8 +60,8 @@ type journal struct {
 	view   bool // as Options.View
 }
 
-// begin makes a staging directory in a tree.
-func begin(target *os.File, view bool) (*journal, error) {
+// beginJournal makes a staging directory in a tree.
+func beginJournal(target *os.File, view bool) (*journal, error) {
 	for {
 		name := journalPrefix + strings.ToLower(rand.Text())
 		if err := unix.Mkdirat(int(target.Fd()), name, 0o700); err != nil {
@@ -73,7 +73,7 @@ func begin(target *os.File, view bool) (*journal, error) {
 				j.dir.Close()
 				return nil, err
 			}
-			return j, j.plain()
+			return j, j.removeInherited()
 		}
 		// Another process has taken the new directory for an abandoned one.
 		if !errors.Is(err, ErrBusy) && !missing(err) {
@@ -103,9 +103,9 @@ func (j *journal) mark() error {
 	return unix.Close(fd)
 }
 
-// own refuses a directory of another user, and a directory that no apply has made: a user with
+// checkOwner refuses a directory of another user, and a directory that no apply has made: a user with
 // the right to rename entries of the tree can give any directory this name.
-func (j *journal) own() error {
+func (j *journal) checkOwner() error {
 	e, err := statFD(int(j.dir.Fd()))
 	if err != nil {
 		return err
@@ -117,17 +117,17 @@ func (j *journal) own() error {
 	made := slices.Contains(names, markFile) || slices.Contains(names, recordFile) || !slices.ContainsFunc(names, func(name string) bool {
 		return !strings.HasPrefix(name, raisedPrefix)
 	})
-	if !made || !isOwn(e) {
+	if !made || !isOwnEntry(e) {
 		return fmt.Errorf("%q %w", j.name, ErrForeign)
 	}
 	return nil
 }
 
-func isOwn(e entry) bool { return e.UID == uint32(os.Geteuid()) && e.Mode&0o077 == 0 }
+func isOwnEntry(e entry) bool { return e.UID == uint32(os.Geteuid()) && e.Mode&0o077 == 0 }
 
-// plain removes inherited attributes from a new staging directory: otherwise all files in the
+// removeInherited removes inherited attributes from a new staging directory: otherwise all files in the
 // directory would inherit them, too.
-func (j *journal) plain() error {
+func (j *journal) removeInherited() error {
 	fd := int(j.dir.Fd())
 	for _, name := range []string{defaultACL, accessACL} {
 		if err := unix.Fremovexattr(fd, name); err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.EOPNOTSUPP) {
@@ -155,7 +155,7 @@ func (j *journal) abandon(err error) error {
 }
 
 // lockJournal opens and locks a staging directory. The error is ErrBusy if another process
-// holds it. [journal.own] checks the owner of the directory.
+// holds it. [journal.checkOwner] checks the owner of the directory.
 func lockJournal(target *os.File, name string, view bool) (*journal, error) {
 	fd, err := beneath(int(target.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {

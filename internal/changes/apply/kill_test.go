@@ -19,8 +19,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
-// A killing is an apply that is killed, each time on the same tree made anew.
-type killing struct {
+// An interruptedApply is an apply that is killed, each time on the same tree made anew.
+type interruptedApply struct {
 	*box
 	before, after []string // the tree as it was, and as it is wanted
 	anew          func()   // makes the tree what it was
@@ -34,7 +34,7 @@ const (
 		rm -r turned; ln -s x turned; rm turns; mkdir turns; chmod 555 turns; mkfifo fifo`
 )
 
-func (b *box) killing() *killing {
+func (b *box) interruptedApply() *interruptedApply {
 	b.run(killedWork)
 	b.xattr("dir", "user.colour", "blue")
 	b.xattr("made/in/m", "user.colour", "red")
@@ -42,21 +42,21 @@ func (b *box) killing() *killing {
 	if err := unix.Lsetxattr(filepath.Join(b.upper, "dir"), originXattr, nil, 0); err != nil {
 		b.t.Fatal(err)
 	}
-	k := &killing{box: b, after: look(b.t, b.merged), before: look(b.t, b.tree)}
+	k := &interruptedApply{box: b, after: describeTree(b.t, b.merged), before: describeTree(b.t, b.tree)}
 	return k
 }
 
-func newKilling(t *testing.T) *killing {
-	k := newBox(t, killedHost).killing()
+func newInterruptedApply(t *testing.T) *interruptedApply {
+	k := newBox(t, killedHost).interruptedApply()
 	sh(t, k.tree, "cp -a . ../tree.pristine")
 	k.anew = func() { sh(t, k.tree, "find . -mindepth 1 -delete; cp -a ../tree.pristine/. .") }
 	return k
 }
 
-// newLiveKilling is one whose tree is an overlay.
-func newLiveKilling(t *testing.T) *killing {
+// newLiveInterruptedApply is one whose tree is an overlay.
+func newLiveInterruptedApply(t *testing.T) *interruptedApply {
 	b := newBox(t, killedHost)
-	k := b.transaction().killing()
+	k := b.transaction().interruptedApply()
 	sh(t, "/", "umount "+k.merged)
 	*k.gone = true
 	k.anew = func() {
@@ -68,7 +68,7 @@ func newLiveKilling(t *testing.T) *killing {
 	return k
 }
 
-func (k *killing) command(role string) *exec.Cmd {
+func (k *interruptedApply) command(role string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", k.tree, k.upper)
 	// Less of the runtime's own threads makes more of the points the product's.
 	cmd.Env = append(os.Environ(), roleVariable+"="+role, "GOMAXPROCS=1", "GOGC=off")
@@ -76,7 +76,7 @@ func (k *killing) command(role string) *exec.Cmd {
 	return cmd
 }
 
-func (k *killing) strike(role string, n int) failpoint.Trace {
+func (k *interruptedApply) strike(role string, n int) failpoint.Trace {
 	k.t.Helper()
 	trace, err := failpoint.Run(k.command(role), n, 30*time.Second)
 	if err != nil {
@@ -86,10 +86,10 @@ func (k *killing) strike(role string, n int) failpoint.Trace {
 }
 
 // settled holds that the tree is as before or as wanted, and says which.
-func (k *killing) settled(what string) string {
+func (k *interruptedApply) settled(what string) string {
 	k.t.Helper()
 	k.clean()
-	now := look(k.t, k.tree)
+	now := describeTree(k.t, k.tree)
 	switch {
 	case slices.Equal(now, k.before):
 		return "before"
@@ -97,18 +97,18 @@ func (k *killing) settled(what string) string {
 		return "after"
 	}
 	k.t.Errorf("%s: neither as before nor as wanted", what)
-	k.same(k.after, now)
+	k.wantSame(k.after, now)
 	return "neither"
 }
 
 func TestKilledAnywhereItIsWholeAgain(t *testing.T) {
 	testhost.Long(t)
-	t.Run("tree", func(t *testing.T) { newKilling(t).anywhere(1) })
-	t.Run("live overlay", func(t *testing.T) { newLiveKilling(t).anywhere(4) })
+	t.Run("tree", func(t *testing.T) { newInterruptedApply(t).anywhere(1) })
+	t.Run("live overlay", func(t *testing.T) { newLiveInterruptedApply(t).anywhere(4) })
 }
 
 // anywhere kills at every so many-th failpoint.
-func (k *killing) anywhere(every int) {
+func (k *interruptedApply) anywhere(every int) {
 	t := k.t
 	undisturbed := k.strike("apply", 0)
 	if got := k.settled("undisturbed"); got != "after" {
@@ -137,7 +137,7 @@ func (k *killing) anywhere(every int) {
 }
 
 func TestKilledAgainWhileItRecovers(t *testing.T) {
-	k := newKilling(t)
+	k := newInterruptedApply(t)
 	points := len(k.strike("apply", 0).Points)
 	kills := 0
 	for n := 1; n <= points; n += 5 {
@@ -166,7 +166,7 @@ func TestKilledAgainWhileItRecovers(t *testing.T) {
 // What is killed after its record was made, and finds the tree changed, puts back
 // what it has done.
 func TestKilledAndTheTreeChangedIsRolledBack(t *testing.T) {
-	k := newKilling(t)
+	k := newInterruptedApply(t)
 	points := k.strike("apply", 0).Points
 	rolledBack := 0
 	for n := 1; n <= len(points); n += 4 {
@@ -178,7 +178,7 @@ func TestKilledAndTheTreeChangedIsRolledBack(t *testing.T) {
 			t.Fatalf("killed at %d: %v", n, err)
 		}
 		k.clean()
-		got := slices.DeleteFunc(look(t, k.tree), func(l string) bool { return l[:min(10, len(l))] == `"modified"` })
+		got := slices.DeleteFunc(describeTree(t, k.tree), func(l string) bool { return l[:min(10, len(l))] == `"modified"` })
 		content, err := os.ReadFile(k.tree + "/modified")
 		if err != nil {
 			t.Fatal(err)
@@ -186,7 +186,7 @@ func TestKilledAndTheTreeChangedIsRolledBack(t *testing.T) {
 		switch string(content) {
 		case "other\n":
 			rolledBack++
-			k.same(now, got)
+			k.wantSame(now, got)
 		case "new\n":
 			k.settled(fmt.Sprint(n))
 		default:
@@ -239,7 +239,7 @@ func byPath(lines []string) map[string]string {
 // An apply is killed anywhere, and then the host edits the tree. Each edit stays. All other
 // paths are as before the apply, or all are as after it, except named paths.
 func TestKilledAndThenEditedLosesNothing(t *testing.T) {
-	k := newKilling(t)
+	k := newInterruptedApply(t)
 	points := len(k.strike("apply", 0).Points)
 	ends := map[string]int{}
 	first := rand.IntN(len(hostEdits)) // each run has others at a failpoint
@@ -249,9 +249,9 @@ func TestKilledAndThenEditedLosesNothing(t *testing.T) {
 			k.t = t
 			k.anew()
 			k.strike("apply", n)
-			killed := byPath(look(t, k.tree))
+			killed := byPath(describeTree(t, k.tree))
 			k.host(edit)
-			edited := byPath(look(t, k.tree))
+			edited := byPath(describeTree(t, k.tree))
 			done, err := Recover(openDir(t, k.tree))
 			if err != nil {
 				t.Fatal(err)
@@ -273,9 +273,9 @@ func TestKilledAndThenEditedLosesNothing(t *testing.T) {
 
 // settledBut checks the claim of TestKilledAndThenEditedLosesNothing after a recovery, and
 // returns the state of the tree.
-func (k *killing) settledBut(killed, edited map[string]string, done Recovery) string {
+func (k *interruptedApply) settledBut(killed, edited map[string]string, done Recovery) string {
 	k.t.Helper()
-	now, before, after := byPath(look(k.t, k.tree)), byPath(k.before), byPath(k.after)
+	now, before, after := byPath(describeTree(k.t, k.tree)), byPath(k.before), byPath(k.after)
 	hosts := map[string]bool{}
 	for path, line := range edited {
 		if killed[path] == line {
@@ -292,10 +292,10 @@ func (k *killing) settledBut(killed, edited map[string]string, done Recovery) st
 	asBefore, asAfter := "", ""
 	for _, paths := range []map[string]string{before, after} {
 		for path := range paths {
-			if before[path] == after[path] || withAny(path, hosts) || slices.ContainsFunc(slices.Collect(maps.Keys(hosts)), func(h string) bool { return hosts[h] && below(h, path) }) {
+			if before[path] == after[path] || withAny(path, hosts) || slices.ContainsFunc(slices.Collect(maps.Keys(hosts)), func(h string) bool { return hosts[h] && isBelow(h, path) }) {
 				continue
 			}
-			stays := slices.ContainsFunc(done.Stays, func(s string) bool { return below(path, s) || below(s, path) })
+			stays := slices.ContainsFunc(done.Stays, func(s string) bool { return isBelow(path, s) || isBelow(s, path) })
 			switch {
 			case stays:
 			case now[path] == before[path]:

@@ -24,7 +24,7 @@ func (p *Plan) leaveToHost() error {
 	replaced := "" // the topmost directory that comes anew: its files come with it
 	kept := p.changes[:0]
 	for _, c := range p.changes {
-		if replaced == "" || !below(c.Path, replaced) {
+		if replaced == "" || !isBelow(c.Path, replaced) {
 			replaced = ""
 			if replaces(c) {
 				replaced = c.Path
@@ -59,7 +59,7 @@ func (p *Plan) isHosts(c *spec.Change) (bool, error) {
 	if err != nil && !gone {
 		return false, err
 	}
-	if !gone && (e.dir() || p.seen.ours(c.Path, e)) {
+	if !gone && (e.dir() || p.seen.isStamped(c.Path, e)) {
 		return false, nil
 	}
 	fd, err := p.stack.OpenListed(c.Path)
@@ -69,7 +69,7 @@ func (p *Plan) isHosts(c *spec.Change) (bool, error) {
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return false, about(c.Path, err)
+		return false, errorAbout(c.Path, err)
 	}
 	return layer.SourceOf(&st) == stamp.Source, nil
 }

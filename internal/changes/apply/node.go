@@ -42,9 +42,9 @@ func newMaker(t *tree) *maker {
 	return &maker{tree: t, uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}
 }
 
-// make makes an entry. Directories are left to finish, once they are full.
+// makeEntry makes an entry. Directories are left to finish, once they are full.
 // content opens the source of a file's content; the maker closes the descriptor.
-func (m *maker) make(path string, n *node, content func() (int, error)) (entry, error) {
+func (m *maker) makeEntry(path string, n *node, content func() (int, error)) (entry, error) {
 	dir, name, err := m.tree.parent(path)
 	if err != nil {
 		return entry{}, err
@@ -56,11 +56,11 @@ func (m *maker) make(path string, n *node, content func() (int, error)) (entry, 
 		err = unix.Mkdirat(dir, name, 0o700)
 	case spec.TypeSymlink:
 		if err = unix.Symlinkat(n.link, dir, name); err == nil {
-			err = m.named(dir, name, n)
+			err = m.finishNamed(dir, name, n)
 		}
 	case spec.TypeFIFO, spec.TypeDevice:
 		if err = unix.Mknodat(dir, name, n.deviceMode(), int(unix.Mkdev(n.major, n.minor))); err == nil {
-			err = m.named(dir, name, n)
+			err = m.finishNamed(dir, name, n)
 		}
 	default:
 		err = errors.New("a " + string(n.kind) + " is not made")
@@ -100,15 +100,15 @@ func (m *maker) file(dir int, name string, n *node, content func() (int, error))
 		return entry{}, err
 	}
 	if len(n.Xattrs) > 0 {
-		return m.opened(fd, dir, name, n)
+		return m.finishOpened(fd, dir, name, n)
 	}
-	return m.plain(fd, dir, name, n)
+	return m.finishPlain(fd, dir, name, n)
 }
 
-// plain is opened for a new file without extended attributes. It sets the mode only if that is
+// finishPlain is finishOpened for a new file without extended attributes. It sets the mode only if that is
 // another one.
-func (m *maker) plain(fd, dir int, name string, n *node) (entry, error) {
-	if err := m.own(fd, n); err != nil {
+func (m *maker) finishPlain(fd, dir int, name string, n *node) (entry, error) {
+	if err := m.chown(fd, n); err != nil {
 		return entry{}, err
 	}
 	if err := unix.UtimesNanoAt(dir, name, n.times(), unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -124,8 +124,8 @@ func (m *maker) plain(fd, dir int, name string, n *node) (entry, error) {
 	return statFD(fd)
 }
 
-// own gives an open file its owner.
-func (m *maker) own(fd int, n *node) error {
+// chown gives an open file its owner.
+func (m *maker) chown(fd int, n *node) error {
 	if n.UID == m.uid && n.GID == m.gid {
 		return nil
 	}
@@ -146,14 +146,14 @@ func (m *maker) finish(path string, n *node) (entry, error) {
 		return entry{}, err
 	}
 	defer unix.Close(fd)
-	return m.opened(fd, dir, name, n)
+	return m.finishOpened(fd, dir, name, n)
 }
 
-// opened sets owner, mode, extended attributes and time, in this order: each change
+// finishOpened sets owner, mode, extended attributes and time, in this order: each change
 // of the first takes something of the later ones away. But the user's attributes come before the mode: their change needs
 // the right to write (fs/xattr.c:xattr_permission), which the mode can take away. It returns the entry as it is then.
-func (m *maker) opened(fd, dir int, name string, n *node) (entry, error) {
-	if err := m.own(fd, n); err != nil {
+func (m *maker) finishOpened(fd, dir int, name string, n *node) (entry, error) {
+	if err := m.chown(fd, n); err != nil {
 		return entry{}, err
 	}
 	if err := setXattrs(fd, n.Xattrs, isUsers); err != nil {
@@ -171,8 +171,8 @@ func (m *maker) opened(fd, dir int, name string, n *node) (entry, error) {
 	return statFD(fd)
 }
 
-// named is opened for entries that are not opened.
-func (m *maker) named(dir int, name string, n *node) error {
+// finishNamed is finishOpened for entries that are not opened.
+func (m *maker) finishNamed(dir int, name string, n *node) error {
 	if n.UID != m.uid || n.GID != m.gid {
 		if err := unix.Fchownat(dir, name, int(n.UID), int(n.GID), unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return ownerError(n, err)

@@ -68,5 +68,5 @@ func (o op) takesDirectory() bool {
 	return o.Kind == opEmpty || o.Kind != opAttributes && o.Old.dir()
 }
 
-// makes tells whether the step brings a new entry.
-func (o *op) makes() bool { return o.Kind == opCreate || o.Kind == opReplace }
+// makesEntry tells whether the step brings a new entry.
+func (o *op) makesEntry() bool { return o.Kind == opCreate || o.Kind == opReplace }

@@ -167,17 +167,17 @@ func (b *box) commit(p *Plan) Report {
 // refused applies in vain, and returns why.
 func (b *box) refused(o Options) error {
 	b.t.Helper()
-	err := b.tried(o)
+	err := b.applyWhole(o)
 	if err == nil {
 		b.t.Fatal("was applied")
 	}
 	return err
 }
 
-// tried applies, and holds that what was refused is as if it had not been asked for.
-func (b *box) tried(o Options) error {
+// applyWhole applies, and holds that what was refused is as if it had not been asked for.
+func (b *box) applyWhole(o Options) error {
 	b.t.Helper()
-	before := look(b.t, b.tree)
+	before := describeTree(b.t, b.tree)
 	p, err := b.tryPlan(o)
 	if err == nil {
 		_, err = p.Commit(context.Background())
@@ -186,7 +186,7 @@ func (b *box) tried(o Options) error {
 		}
 	}
 	if err != nil {
-		b.same(before, look(b.t, b.tree))
+		b.wantSame(before, describeTree(b.t, b.tree))
 	}
 	b.clean()
 	return err
@@ -215,10 +215,10 @@ func (b *box) clean() {
 // asMerged holds that the tree is what the overlay shows.
 func (b *box) asMerged() {
 	b.t.Helper()
-	b.same(look(b.t, b.merged), look(b.t, b.tree))
+	b.wantSame(describeTree(b.t, b.merged), describeTree(b.t, b.tree))
 }
 
-func (b *box) same(want, got []string) {
+func (b *box) wantSame(want, got []string) {
 	b.t.Helper()
 	for _, line := range want {
 		if !slices.Contains(got, line) {
@@ -232,9 +232,9 @@ func (b *box) same(want, got []string) {
 	}
 }
 
-// look describes all that is in a tree but when directories were changed, which
+// describeTree describes all that is in a tree but when directories were changed, which
 // the making of what is in them does.
-func look(t testing.TB, dir string) []string {
+func describeTree(t testing.TB, dir string) []string {
 	t.Helper()
 	names := map[uint64]string{}
 	var all []string

@@ -81,10 +81,10 @@ func TestPairsOfChangesLoseNothingOfTheHosts(t *testing.T) {
 				b := newBox(t, pairsTree)
 				b.run(in.script)
 				b.unmount()
-				old := look(t, b.tree)
+				old := describeTree(t, b.tree)
 				b.host(out.script)
-				now := look(t, b.tree)
-				err := b.tried(Options{})
+				now := describeTree(t, b.tree)
+				err := b.applyWhole(Options{})
 				var conflict *ConflictError
 				switch {
 				case errors.As(err, &conflict):
@@ -95,7 +95,7 @@ func TestPairsOfChangesLoseNothingOfTheHosts(t *testing.T) {
 					t.Error(err)
 				default:
 					applied++
-					keepsAll(t, old, now, look(t, b.tree))
+					keepsAll(t, old, now, describeTree(t, b.tree))
 				}
 			})
 		}

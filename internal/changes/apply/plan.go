@@ -28,7 +28,7 @@ func (p *Plan) compile() error {
 			p.refuse(c.Path, reservedReason(c.Path))
 		case len(c.Path) >= unix.PathMax:
 			p.refuse(c.Path, "its path is too long to be named: move it up in the sandbox")
-		case top != "" && below(c.Path, top):
+		case top != "" && isBelow(c.Path, top):
 			if c.Kind == spec.Deleted || !p.carried(c) {
 				continue
 			}
@@ -41,10 +41,10 @@ func (p *Plan) compile() error {
 				return err
 			}
 		case p.carried(c):
-			if err := p.put(c); err != nil {
+			if err := p.planEntry(c); err != nil {
 				return err
 			}
-			if n := len(p.ops); n > 0 && p.ops[n-1].Path == c.Path && c.Type == spec.TypeDirectory && p.ops[n-1].makes() {
+			if n := len(p.ops); n > 0 && p.ops[n-1].Path == c.Path && c.Type == spec.TypeDirectory && p.ops[n-1].makesEntry() {
 				top, step = c.Path, n-1
 			}
 		}
@@ -113,14 +113,14 @@ func (p *Plan) deleted(c *spec.Change) error {
 		p.conflict(c.Path, "is another kind of file now than the one the sandbox deleted")
 		return p.remove(c.Path, e)
 	}
-	if err := p.goes(c.Path, e, "was deleted in the sandbox, and has changed on the host since"); err != nil {
+	if err := p.checkRemoval(c.Path, e, "was deleted in the sandbox, and has changed on the host since"); err != nil {
 		return err
 	}
 	return p.remove(c.Path, e)
 }
 
-// put plans a new entry, or an entry that replaces the present one.
-func (p *Plan) put(c *spec.Change) error {
+// planEntry plans a new entry, or an entry that replaces the present one.
+func (p *Plan) planEntry(c *spec.Change) error {
 	e, err := p.tree.stat(c.Path)
 	switch {
 	case missing(err) || noDirectory(err):
@@ -130,21 +130,21 @@ func (p *Plan) put(c *spec.Change) error {
 	case c.Type == spec.TypeDirectory && e.dir() && !c.Opaque:
 		return p.merge(c, e)
 	}
-	if err := p.goes(c.Path, e, "has changed on the host since the sandbox began"); err != nil {
+	if err := p.checkRemoval(c.Path, e, "has changed on the host since the sandbox began"); err != nil {
 		return err
 	}
 	if p.overlay && (e.dir() || c.Type == spec.TypeDirectory) {
 		if err := p.remove(c.Path, e); err != nil {
 			return err
 		}
-		return p.bring(c, op{Kind: opCreate, Path: c.Path}, nil)
+		return p.planNew(c, op{Kind: opCreate, Path: c.Path}, nil)
 	}
 	was := op{Kind: opReplace, Path: c.Path, Any: p.o.Overwrite}
 	was.setOld(&e)
 	if was.Tree, err = p.tree.victim(c.Path, e); err != nil {
 		return err
 	}
-	return p.bring(c, was, &e)
+	return p.planNew(c, was, &e)
 }
 
 // create plans an entry where there is nothing.
@@ -154,14 +154,14 @@ func (p *Plan) create(c *spec.Change) error {
 		if !missing(err) && !noDirectory(err) {
 			return err
 		}
-		return fmt.Errorf("%w: the tree is changing: list the changes again", about(c.Path, err))
+		return fmt.Errorf("%w: the tree is changing: list the changes again", errorAbout(c.Path, err))
 	}
 	if c.Kind == spec.Modified && c.Was == "" {
 		p.conflict(c.Path, "was deleted on the host since the sandbox began")
 	} else {
 		p.checkGone(c)
 	}
-	return p.bring(c, op{Kind: opCreate, Path: c.Path}, nil)
+	return p.planNew(c, op{Kind: opCreate, Path: c.Path}, nil)
 }
 
 // merge plans the changes of a directory that stays.
@@ -208,7 +208,7 @@ func (t *tree) xattrsAt(path string, flags int) (map[string][]byte, error) {
 	defer f.Close()
 	xattrs, err := xattrsOf(int(f.Fd()))
 	if err != nil {
-		return nil, about(path, err)
+		return nil, errorAbout(path, err)
 	}
 	return xattrs, nil
 }
@@ -227,8 +227,8 @@ func (p *Plan) inode(e entry) uint64 {
 	return e.Ino
 }
 
-// bring plans a step with a new entry.
-func (p *Plan) bring(c *spec.Change, o op, old *entry) error {
+// planNew plans a step with a new entry.
+func (p *Plan) planNew(c *spec.Change, o op, old *entry) error {
 	o.Item = len(p.ops) + 1
 	p.ops = append(p.ops, o)
 	return p.stageItem(c, old, item{op: int32(len(p.ops) - 1)})

@@ -63,19 +63,19 @@ func (b *box) thereAndBack() {
 	if err := os.Mkdir(undo, 0o700); err != nil {
 		b.t.Fatal(err)
 	}
-	before, want := look(b.t, b.tree), look(b.t, b.merged)
-	p := b.plan(asIs())
+	before, want := describeTree(b.t, b.tree), describeTree(b.t, b.merged)
+	p := b.plan(plainOptions())
 	if _, err := p.Save(openDir(b.t, undo)); err != nil {
 		b.t.Fatal(err)
 	}
 	b.commit(p)
-	b.same(unlinked(want), unlinked(look(b.t, b.tree)))
+	b.wantSame(unlinked(want), unlinked(describeTree(b.t, b.tree)))
 
 	tree := openDir(b.t, b.tree)
-	p, err := New(&layer.Stack{Layers: []layer.Layer{{Dir: openDir(b.t, undo)}}, Base: tree}, tree, asIs())
+	p, err := New(&layer.Stack{Layers: []layer.Layer{{Dir: openDir(b.t, undo)}}, Base: tree}, tree, plainOptions())
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.commit(p)
-	b.same(unlinked(before), unlinked(look(b.t, b.tree)))
+	b.wantSame(unlinked(before), unlinked(describeTree(b.t, b.tree)))
 }

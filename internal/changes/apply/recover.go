@@ -57,10 +57,10 @@ func recoverAll(target *os.File, view bool, tell func(string, map[string]layer.S
 	}
 	var foreign error // only the first, since other users can make any number of journals
 	for _, name := range names {
-		err := all.one(target, name, view, tell)
+		err := all.recoverOne(target, name, view, tell)
 		for try := 0; errors.Is(err, ErrBusy) && try < patience; try++ {
 			time.Sleep(5 * time.Millisecond)
-			err = all.one(target, name, view, tell)
+			err = all.recoverOne(target, name, view, tell)
 		}
 		if missing(err) || errors.Is(err, ErrUntold) || view && errors.Is(err, ErrForeign) {
 			continue // another process has ended the apply, or will end it
@@ -78,13 +78,13 @@ func recoverAll(target *os.File, view bool, tell func(string, map[string]layer.S
 	return all, naming(foreign, all.Kept)
 }
 
-// one ends the apply of one journal.
-func (all *Recovery) one(target *os.File, name string, view bool, tell func(string, map[string]layer.Stamp) error) error {
+// recoverOne ends the apply of one journal.
+func (all *Recovery) recoverOne(target *os.File, name string, view bool, tell func(string, map[string]layer.Stamp) error) error {
 	e, err := statAt(int(target.Fd()), name)
 	if err != nil {
 		return &pathError{name, err}
 	}
-	if !e.dir() || e.mount || !isOwn(e) {
+	if !e.dir() || e.mount || !isOwnEntry(e) {
 		return fmt.Errorf("%q %w", name, ErrForeign)
 	}
 	j, err := lockJournal(target, name, view)
@@ -92,7 +92,7 @@ func (all *Recovery) one(target *os.File, name string, view bool, tell func(stri
 		return err
 	}
 	defer j.dir.Close()
-	if err := j.own(); err != nil {
+	if err := j.checkOwner(); err != nil {
 		return err
 	}
 	t, staged := newTree(target), newTree(j.dir)
@@ -155,7 +155,7 @@ func (r *record) stamps(t *tree) (map[string]layer.Stamp, error) {
 	}
 	for i := range r.Ops {
 		o := &r.Ops[i]
-		if !o.makes() {
+		if !o.makesEntry() {
 			if o.Kind != opAttributes {
 				stamps[o.Path] = layer.Stamp{}
 			}

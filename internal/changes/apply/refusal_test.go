@@ -65,13 +65,13 @@ func TestWhatIsAskedForIsCarriedOver(t *testing.T) {
 	b := newBox(t, "echo s > was")
 	b.run("echo x > suid; chmod 6755 suid; mknod null c 1 3; mkdir made; mknod -m 600 made/disk b 8 0; echo x > cap; echo x > was; chmod 4755 was")
 	b.xattr("cap", capability, "\x01\x00\x00\x02\x00\x20\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")
-	want := look(t, b.merged)
+	want := describeTree(t, b.merged)
 	p := b.plan(Options{Setuid: true, Devices: true})
 	if len(p.Refused()) > 0 {
 		t.Errorf("refused %v", p.Refused())
 	}
 	b.commit(p)
-	b.same(want, look(t, b.tree))
+	b.wantSame(want, describeTree(t, b.tree))
 }
 
 func TestOwners(t *testing.T) {
@@ -231,12 +231,12 @@ func TestAnOrdinaryUserAppliesToTreesOfTheirOwn(t *testing.T) {
 	b.run("mkdir -p closed/in; echo x > closed/in/f; chmod 555 closed/in closed; rm -r gone; echo b > f; echo > d/x; chmod 711 d; echo r > ro; mkdir rodir; " +
 		`python3 -c 'import os; [os.setxattr(f, "user.a", b"1") for f in ("ro", "rodir")]'; chmod 444 ro; chmod 555 rodir; chown -R 1000:1000 .`)
 	sh(t, b.upper, "chown 1000:1000 .")
-	want := look(t, b.merged)
+	want := describeTree(t, b.merged)
 	if out, err := b.asUser("apply"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	b.clean()
-	b.same(want, look(t, b.tree))
+	b.wantSame(want, describeTree(t, b.tree))
 }
 
 func TestWithoutPermissionNothingIsDone(t *testing.T) {
@@ -252,13 +252,13 @@ func TestWithoutPermissionNothingIsDone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t, "echo > first; chmod 777 .; "+test.host)
 			b.run("rm first; echo > last; " + test.work)
-			before := look(t, b.tree)
+			before := describeTree(t, b.tree)
 			sh(t, b.upper, "chmod 755 .; find . -type d -exec chmod o+rx {} +; find . -type f -exec chmod o+r {} +")
 			out, err := b.asUser("apply")
 			if err == nil || !strings.Contains(out, test.says) {
 				t.Errorf("%v: %s", err, out)
 			}
-			b.same(before, look(t, b.tree))
+			b.wantSame(before, describeTree(t, b.tree))
 			b.clean()
 		})
 	}
@@ -267,7 +267,7 @@ func TestWithoutPermissionNothingIsDone(t *testing.T) {
 func TestOneApplyAtATime(t *testing.T) {
 	b := newBox(t, "echo a > f")
 	b.run("echo b > f")
-	j, err := begin(openDir(t, b.tree), false)
+	j, err := beginJournal(openDir(t, b.tree), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func TestOneApplyAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	// One that is done, and only removes what it has replaced, is in nobody's way.
-	if j, err = begin(openDir(t, b.tree), false); err != nil {
+	if j, err = beginJournal(openDir(t, b.tree), false); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(b.tree, j.name, doneFile), nil, 0o600); err != nil {
@@ -306,11 +306,11 @@ func TestJournalsOfOthersAreNotFollowed(t *testing.T) {
 			b := newBox(t, "echo a > f")
 			b.run("echo b > f")
 			b.host(strings.ReplaceAll(forge, "J", journalPrefix+"forged"))
-			before := look(t, b.tree)
+			before := describeTree(t, b.tree)
 			if _, err := b.plan(Options{}).Commit(t.Context()); err == nil || !strings.Contains(err.Error(), "forged") {
 				t.Errorf("with one: %v", err)
 			}
-			b.same(before, look(t, b.tree))
+			b.wantSame(before, describeTree(t, b.tree))
 		})
 	}
 }
@@ -321,7 +321,7 @@ func TestARecordThatNoApplyHasWrittenIsNotFollowed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t, "mkdir -m 700 theirs; chown 1001 theirs; echo a > f")
 			target := b.plan(Options{}).target
-			j, err := begin(target, false)
+			j, err := beginJournal(target, false)
 			if err == nil {
 				err = j.write(&record{Version: recordVersion})
 			}
@@ -340,11 +340,11 @@ func TestARecordThatNoApplyHasWrittenIsNotFollowed(t *testing.T) {
 			if err := errors.Join(err, os.WriteFile(commit, forged.Bytes(), 0o600)); err != nil {
 				t.Fatal(err)
 			}
-			before := look(t, b.tree)
+			before := describeTree(t, b.tree)
 			if _, err := Recover(target); !errors.Is(err, errForged) {
 				t.Errorf("recovered: %v", err)
 			}
-			b.same(before, look(t, b.tree))
+			b.wantSame(before, describeTree(t, b.tree))
 		})
 	}
 }
@@ -387,7 +387,7 @@ func TestAStagingDirectoryOfASandboxIsNotApplied(t *testing.T) {
 func TestWhatIsAbandonedIsNotFollowed(t *testing.T) {
 	b := newBox(t, "echo a > f")
 	target := openDir(t, b.tree)
-	j, err := begin(target, false)
+	j, err := beginJournal(target, false)
 	if err == nil {
 		err = j.write(&record{Version: recordVersion, Ops: []op{{Kind: opDelete, Path: "f", Item: 1, Any: true}}})
 	}
@@ -450,8 +450,8 @@ func TestWhatLiesTooDeepIsNamed(t *testing.T) {
 }
 
 func TestWhatLiesTooDeepIsRemoved(t *testing.T) {
-	b := &box{t: t, tree: newAttacked(t).tree}
-	j, err := begin(openDir(t, b.tree), false)
+	b := &box{t: t, tree: newAttackedTree(t).tree}
+	j, err := beginJournal(openDir(t, b.tree), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -501,14 +501,14 @@ func TestPipesOfTheHostAreNotOpened(t *testing.T) {
 func TestACancelledApplyHasNotHappened(t *testing.T) {
 	b := newBox(t, host)
 	b.work()
-	before := look(t, b.tree)
+	before := describeTree(t, b.tree)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := b.plan(Options{}).Commit(ctx); !errors.Is(err, ctx.Err()) {
 		t.Errorf("cancelled: %v", err)
 	}
 	b.clean()
-	b.same(before, look(t, b.tree))
+	b.wantSame(before, describeTree(t, b.tree))
 }
 
 func TestSparseFilesStaySparse(t *testing.T) {
@@ -543,8 +543,8 @@ func TestWhatIsBeingWrittenIsNotAppliedTorn(t *testing.T) {
 		}
 	}()
 	o := Options{}
-	err = b.tried(o)
-	for end := time.Now().Add(testhost.Patience); err == nil && time.Now().Before(end); err = b.tried(o) {
+	err = b.applyWhole(o)
+	for end := time.Now().Add(testhost.Patience); err == nil && time.Now().Before(end); err = b.applyWhole(o) {
 		o.Overwrite = true // who writes stood still while it was copied
 	}
 	if err == nil || !strings.Contains(err.Error(), "being written") || !strings.Contains(err.Error(), `"f"`) {
@@ -577,11 +577,11 @@ func TestChosenPathsOfALayerThatIsPartlyClosed(t *testing.T) {
 func TestADirectoryThatNoApplyHasMadeIsNotRemoved(t *testing.T) {
 	b := newBox(t, "echo a > f")
 	b.host("mkdir -m 700 private; echo precious > private/1; echo precious > private/done; mv private " + journalPrefix + "aa")
-	before := look(t, b.tree)
+	before := describeTree(t, b.tree)
 	if _, err := Recover(openDir(t, b.tree)); !errors.Is(err, ErrForeign) {
 		t.Errorf("recovered: %v", err)
 	}
-	b.same(before, look(t, b.tree))
+	b.wantSame(before, describeTree(t, b.tree))
 }
 
 // A user who may write to a tree can put a directory in the place of a new staging directory. The user could then
@@ -604,7 +604,7 @@ func TestNothingIsStagedInADirectoryOfAnotherUser(t *testing.T) {
 func TestAForeignJournalHidesNoOther(t *testing.T) {
 	b := newBox(t, "echo a > f")
 	target := openDir(t, b.tree)
-	j, err := begin(target, false)
+	j, err := beginJournal(target, false)
 	if err == nil {
 		err = j.write(&record{Version: recordVersion, Ops: []op{{Kind: opDelete, Path: "f", Item: 1, Any: true}}})
 	}
@@ -624,7 +624,7 @@ func TestAForeignJournalHidesNoOther(t *testing.T) {
 // For another user than root a record has no seal.
 func TestARecordThatIsAPipeIsNotAwaited(t *testing.T) {
 	b := newBox(t, "echo a > f")
-	j, err := begin(openDir(t, b.tree), false)
+	j, err := beginJournal(openDir(t, b.tree), false)
 	if err != nil {
 		t.Fatal(err)
 	}

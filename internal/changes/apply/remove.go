@@ -62,7 +62,7 @@ func (p *Plan) dissolve(path string, e entry) error {
 	p.ops = append(p.ops, o)
 	p.items = append(p.items, item{
 		first: -1, op: int32(len(p.ops) - 1),
-		copied: &copied{path, node{kind: spec.TypeDirectory, attributes: a}},
+		copied: &copiedEntry{path, node{kind: spec.TypeDirectory, attributes: a}},
 	})
 	return nil
 }
@@ -108,7 +108,7 @@ func (t *tree) empty(path string, spared ...string) error {
 		}
 		remove := t.removeAll
 		if len(path)+1+len(name) > maxPath {
-			remove = t.raise
+			remove = t.raiseDeep
 		}
 		if err := remove(layer.Join(path, name)); err != nil {
 			return err
@@ -120,8 +120,8 @@ func (t *tree) empty(path string, spared ...string) error {
 // raisedPrefix begins the names that raise gives.
 const raisedPrefix = "raised-"
 
-// raise moves too deep directories to the root.
-func (t *tree) raise(path string) error {
+// raiseDeep moves too deep directories to the root.
+func (t *tree) raiseDeep(path string) error {
 	above, name := layer.Split(path)
 	dir, err := t.dir(above)
 	if err != nil {

@@ -35,16 +35,16 @@ func (p *Plan) report(ctx context.Context, r *Report) {
 		case it.copied != nil:
 		case it.first >= 0: // a rename of one name changes the time of the file, which the others have too
 			first := &p.items[it.first]
-			stamp.moved(first.path(), first.mtime(), first.source)
-			stamp.moved(it.path(), first.mtime(), first.source)
+			stamp.noteMoved(first.path(), first.mtime(), first.source)
+			stamp.noteMoved(it.path(), first.mtime(), first.source)
 		case !it.inside:
-			stamp.moved(it.path(), it.mtime(), it.source)
+			stamp.noteMoved(it.path(), it.mtime(), it.source)
 		}
 	}
 	stamp.touched()
 	for _, k := range p.kin {
 		if _, again := r.Stamps[k.path]; !again {
-			stamp.moved(k.path, k.entry.MTime, 0)
+			stamp.noteMoved(k.path, k.entry.MTime, 0)
 		}
 	}
 	for path := range p.o.Stamps {
@@ -70,9 +70,9 @@ type stamper struct {
 	stamps map[string]layer.Stamp
 }
 
-// moved notes the stamp of an entry that was moved into the tree. It notes none if others
+// noteMoved notes the stamp of an entry that was moved into the tree. It notes none if others
 // have changed the entry since.
-func (t stamper) moved(path string, mtime, source int64) {
+func (t stamper) noteMoved(path string, mtime, source int64) {
 	delete(t.stamps, path)
 	e, err := t.plan.tree.stat(path)
 	if err == nil && (e.dir() || e.MTime == mtime) {

@@ -37,10 +37,10 @@ func changedNow(path string) error {
 func (r *run) forward() error {
 	for i := range r.ops {
 		o := &r.ops[i]
-		if o.Kind == opEmpty && i+1 < len(r.ops) && r.ops[i+1].Path == o.Path && r.done(&r.ops[i+1]) {
+		if o.Kind == opEmpty && i+1 < len(r.ops) && r.ops[i+1].Path == o.Path && r.isDone(&r.ops[i+1]) {
 			continue // the new directory has taken the place already
 		}
-		if err := r.do(o); err != nil {
+		if err := r.doStep(o); err != nil {
 			return err
 		}
 	}
@@ -62,10 +62,10 @@ func (r *run) place(o *op) (dir int, name string, err error) {
 	return dir, name, err
 }
 
-func (r *run) do(o *op) error {
+func (r *run) doStep(o *op) error {
 	dir, name, err := r.place(o)
 	if missing(err) || noDirectory(err) {
-		if missing(err) && !o.makes() && o.Kind != opAttributes {
+		if missing(err) && !o.makesEntry() && o.Kind != opAttributes {
 			return nil // gone, with its directory
 		}
 		return changedNow(o.Path)
@@ -96,7 +96,7 @@ func (r *run) do(o *op) error {
 	if errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("%q: the file system can't rename without replacing, or exchange files (renameat2(2)): %w", o.Path, err)
 	}
-	return at(o.Path, err)
+	return errorAt(o.Path, err)
 }
 
 func (r *run) create(o *op, dir int, name string) error {
@@ -129,7 +129,7 @@ func (r *run) replace(o *op, dir int, name string) error {
 			return err
 		}
 	}
-	return r.look(o)
+	return r.checkTaken(o)
 }
 
 // replaced says whether an earlier run has exchanged the entries of a step.
@@ -150,11 +150,11 @@ func (r *run) delete(o *op, dir int, name string) error {
 	case err != nil:
 		return err
 	}
-	return r.look(o)
+	return r.checkTaken(o)
 }
 
-// look compares the file that a step took out of the tree with the planned one.
-func (r *run) look(o *op) error {
+// checkTaken compares the file that a step took out of the tree with the planned one.
+func (r *run) checkTaken(o *op) error {
 	if o.Any {
 		return nil
 	}

@@ -166,14 +166,14 @@ func (s *stager) make(ctx context.Context, m *maker, it *item) error {
 		return err
 	}
 	n := it.node()
-	e, err := m.make(s.plan.at(it), &n, func() (int, error) { return s.plan.stack.OpenListed(it.path()) })
+	e, err := m.makeEntry(s.plan.stagedPath(it), &n, func() (int, error) { return s.plan.stack.OpenListed(it.path()) })
 	if err != nil {
-		return about(it.path(), err)
+		return errorAbout(it.path(), err)
 	}
 	if it.regular() {
 		it.source = m.copy.source
 	}
-	s.note(it, e)
+	s.noteStamp(it, e)
 	return nil
 }
 
@@ -184,17 +184,17 @@ func (s *stager) makeLinks(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := s.maker.link(s.plan.at(&s.plan.items[it.first]), s.plan.at(it)); err != nil {
-			return about(it.path(), err)
+		if err := s.maker.link(s.plan.stagedPath(&s.plan.items[it.first]), s.plan.stagedPath(it)); err != nil {
+			return errorAbout(it.path(), err)
 		}
 	}
 	for _, link := range s.links {
 		for _, it := range []*item{&s.plan.items[link.first], link} {
-			e, err := s.maker.tree.stat(s.plan.at(it))
+			e, err := s.maker.tree.stat(s.plan.stagedPath(it))
 			if err != nil {
 				return err
 			}
-			s.note(it, e)
+			s.noteStamp(it, e)
 		}
 	}
 	return nil
@@ -208,17 +208,17 @@ func (s *stager) finish() error {
 			continue
 		}
 		n := it.node()
-		e, err := s.maker.finish(s.plan.at(it), &n)
+		e, err := s.maker.finish(s.plan.stagedPath(it), &n)
 		if err != nil {
-			return about(it.path(), err)
+			return errorAbout(it.path(), err)
 		}
-		s.note(it, e)
+		s.noteStamp(it, e)
 	}
 	return nil
 }
 
-// note keeps the stamp of an entry, and tells its step which entry is the new one.
-func (s *stager) note(it *item, e entry) {
+// noteStamp keeps the stamp of an entry, and tells its step which entry is the new one.
+func (s *stager) noteStamp(it *item, e entry) {
 	if it.copied != nil {
 		return
 	}

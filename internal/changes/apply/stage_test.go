@@ -28,13 +28,13 @@ func TestOneFileOfManyCannotBeStaged(t *testing.T) {
 	b.run(manyScript)
 	p := b.plan(Options{})
 	sh(t, b.upper, "rm b/77")
-	before := look(t, b.tree)
+	before := describeTree(t, b.tree)
 	_, err := p.Commit(t.Context())
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "b/77") {
 		t.Errorf("the error is %v", err)
 	}
 	b.clean()
-	b.same(before, look(t, b.tree))
+	b.wantSame(before, describeTree(t, b.tree))
 }
 
 func TestCancelledApplyLeavesNothing(t *testing.T) {
@@ -43,10 +43,10 @@ func TestCancelledApplyLeavesNothing(t *testing.T) {
 	p := b.plan(Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	before := look(t, b.tree)
+	before := describeTree(t, b.tree)
 	if _, err := p.Commit(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("the error is %v", err)
 	}
 	b.clean()
-	b.same(before, look(t, b.tree))
+	b.wantSame(before, describeTree(t, b.tree))
 }

@@ -58,11 +58,11 @@ func (t *tree) dir(path string) (int, error) {
 	if path == "" {
 		return t.root, nil
 	}
-	dir, err := t.held(path)
+	dir, err := t.heldDirectory(path)
 	return dir.fd, err
 }
 
-func (t *tree) held(path string) (openDirectory, error) {
+func (t *tree) heldDirectory(path string) (openDirectory, error) {
 	if dir, ok := t.kept[path]; ok {
 		return dir, nil
 	}
@@ -95,7 +95,7 @@ func (t *tree) inode(path string) (uint64, error) {
 	if path == "" {
 		return 0, nil
 	}
-	dir, err := t.held(path)
+	dir, err := t.heldDirectory(path)
 	return dir.ino, err
 }
 
@@ -233,18 +233,18 @@ func (e *pathError) Error() string {
 
 func (e *pathError) Unwrap() error { return e.err }
 
-// at adds the path to a bare error of the system.
-func at(path string, err error) error {
+// errorAt adds the path to a bare error of the system.
+func errorAt(path string, err error) error {
 	if errno, ok := err.(unix.Errno); ok { //nolint:errorlint // one that is wrapped has its path
 		return &pathError{path, errno}
 	}
 	return err
 }
 
-// about adds a path to an error that may name another.
-func about(path string, err error) error {
+// errorAbout adds a path to an error that may name another.
+func errorAbout(path string, err error) error {
 	if _, ok := err.(unix.Errno); ok { //nolint:errorlint // as above
-		return at(path, err)
+		return errorAt(path, err)
 	}
 	return fmt.Errorf("%q: %w", path, err)
 }
@@ -270,7 +270,7 @@ func wayOut(err error) string {
 	return ""
 }
 
-// below tells whether a path is the other or below it.
-func below(path, above string) bool {
+// isBelow tells whether a path is the other or below it.
+func isBelow(path, above string) bool {
 	return above == "" || path == above || len(path) > len(above) && path[len(above)] == '/' && strings.HasPrefix(path, above)
 }

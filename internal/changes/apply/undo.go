@@ -41,16 +41,16 @@ func (p *Plan) Save(undo *os.File) (map[string]int64, error) {
 	}
 	for i := range p.ops {
 		if err := s.save(&p.ops[i]); err != nil {
-			return nil, p.about(fmt.Errorf("save the replaced files: %w", about(p.ops[i].Path, err)))
+			return nil, p.wrapError(fmt.Errorf("save the replaced files: %w", errorAbout(p.ops[i].Path, err)))
 		}
 	}
 	if err := s.saveFiles(undo); err != nil {
-		return nil, p.about(fmt.Errorf("save the replaced files: %w", err))
+		return nil, p.wrapError(fmt.Errorf("save the replaced files: %w", err))
 	}
 	for i := len(s.dirs) - 1; i >= 0; i-- {
 		d := &s.dirs[i]
 		if _, err := s.maker.finish(d.path, &d.node); err != nil {
-			return nil, p.about(fmt.Errorf("save the replaced files: %w", about(d.path, err)))
+			return nil, p.wrapError(fmt.Errorf("save the replaced files: %w", errorAbout(d.path, err)))
 		}
 	}
 	return s.times, nil
@@ -66,10 +66,10 @@ type saver struct {
 	// links are the first names of files that have several.
 	links map[inode]string
 	// dirs are those that were made, and get their attributes last.
-	dirs []copied
+	dirs []copiedEntry
 	// files are regular files with one name. They are copied by several goroutines once all
 	// directories are there.
-	files []saved
+	files []savedEntry
 	// times are the change times of the saved files.
 	times map[string]int64
 }
@@ -160,7 +160,7 @@ func (s *saver) copy(path string, e entry, whole bool) error {
 	if first, ok := s.links[e.inode()]; ok {
 		return s.maker.link(first, path)
 	}
-	f := saved{path, e}
+	f := savedEntry{path, e}
 	if e.links > 1 {
 		s.links[e.inode()] = path
 	} else if e.fileType() == spec.TypeFile {
@@ -184,22 +184,22 @@ func (s *saver) directory(path string, e entry, opaque bool) error {
 		a.Xattrs[originXattr] = nil
 	}
 	n := node{kind: spec.TypeDirectory, attributes: a}
-	if _, err := s.maker.make(path, &n, nil); err != nil {
+	if _, err := s.maker.makeEntry(path, &n, nil); err != nil {
 		return err
 	}
 	s.made[path] = true
-	s.dirs = append(s.dirs, copied{path, n})
+	s.dirs = append(s.dirs, copiedEntry{path, n})
 	return nil
 }
 
-// A saved entry is one that is no directory.
-type saved struct {
+// A savedEntry is no directory.
+type savedEntry struct {
 	path  string
 	entry entry
 }
 
 // copy makes the entry, as it is in a tree, in the maker's tree.
-func (f *saved) copy(from *tree, m *maker) error {
+func (f *savedEntry) copy(from *tree, m *maker) error {
 	e := &f.entry
 	n := node{
 		kind: e.fileType(), attributes: attributesOf(*e),
@@ -211,7 +211,7 @@ func (f *saved) copy(from *tree, m *maker) error {
 			return err
 		}
 	}
-	_, err := m.make(f.path, &n, func() (int, error) {
+	_, err := m.makeEntry(f.path, &n, func() (int, error) {
 		fd, err := from.openSeen(f.path)
 		if err != nil {
 			return -1, err
@@ -252,7 +252,7 @@ func (s *saver) savePart(undo *os.File, part, of int) error {
 		part = of - 1
 		for _, f := range files {
 			if err := f.copy(from, m); err != nil {
-				return about(f.path, err)
+				return errorAbout(f.path, err)
 			}
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// asIs applies everything as it is, as transactions do.
-func asIs() Options {
+// plainOptions apply everything as it is, as transactions do.
+func plainOptions() Options {
 	return Options{
 		Owners: func(c spec.Change) Owner { return Owner{UID: c.UID, GID: c.GID} },
 		Setuid: true, Devices: true,
@@ -57,7 +57,7 @@ func TestUndoKeepsFilesWithEqualInodeNumbersApart(t *testing.T) {
 	sh(t, dir, "echo a > one/a; ln one/a one/a2; echo b > two/b; ln two/b two/b2")
 	mount("overlay", "tree", "overlay", "lowerdir="+filepath.Join(dir, "one")+":"+filepath.Join(dir, "two")+",xino=off")
 	tree := openDir(t, filepath.Join(dir, "tree"))
-	p, err := New(&layer.Stack{Layers: []layer.Layer{{Dir: openDir(t, filepath.Join(dir, "upper"))}}, Base: tree}, tree, asIs())
+	p, err := New(&layer.Stack{Layers: []layer.Layer{{Dir: openDir(t, filepath.Join(dir, "upper"))}}, Base: tree}, tree, plainOptions())
 	if err != nil {
 		t.Fatal(err)
 	}

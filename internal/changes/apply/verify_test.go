@@ -13,10 +13,10 @@ import (
 func TestContentThatIsNotVerifiedIsNotApplied(t *testing.T) {
 	b := newBox(t, host)
 	b.work()
-	before := look(t, b.tree)
+	before := describeTree(t, b.tree)
 	untrusted := errors.New("untrusted")
 	asked := 0
-	err := b.tried(Options{Verify: func(context.Context) error {
+	err := b.applyWhole(Options{Verify: func(context.Context) error {
 		asked++
 		staged, err := filepath.Glob(filepath.Join(b.tree, journalPrefix+"*", "*"))
 		if err != nil || len(staged) == 0 {
@@ -32,14 +32,14 @@ func TestContentThatIsNotVerifiedIsNotApplied(t *testing.T) {
 	if !errors.Is(err, untrusted) || asked != 1 {
 		t.Errorf("asked %d times: %v", asked, err)
 	}
-	b.same(before, look(t, b.tree))
+	b.wantSame(before, describeTree(t, b.tree))
 	if left, err := os.ReadDir(b.tree); err != nil || len(left) == 0 {
 		t.Error(left, err)
 	}
 	b.clean()
-	want := look(t, b.merged)
+	want := describeTree(t, b.merged)
 	b.apply(Options{Verify: func(context.Context) error { return nil }})
-	b.same(want, look(t, b.tree))
+	b.wantSame(want, describeTree(t, b.tree))
 }
 
 // Untie is told whether a directory goes or is replaced, after the content was verified. Its error ends the Commit.
@@ -57,7 +57,7 @@ func TestUntieIsToldWhetherADirectoryGoes(t *testing.T) {
 		b := newBox(t, "mkdir dir empty; echo 1 > dir/file; echo 2 > file")
 		b.run(work)
 		verified, told := false, false
-		err := b.tried(Options{
+		err := b.applyWhole(Options{
 			Verify: func(context.Context) error { verified = true; return nil },
 			Untie: func(_ context.Context, directories bool) error {
 				told = directories

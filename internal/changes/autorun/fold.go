@@ -9,7 +9,7 @@ import (
 // guards against the same spellings: git's path.c:is_ntfs_dotgit() and
 // utf8.c:is_hfs_dotgit().
 func names(path string) []string {
-	if plain(path) {
+	if hasOneSpelling(path) {
 		return strings.Split(path, "/")
 	}
 	all := strings.Split(fold(path), "/")
@@ -26,8 +26,8 @@ func names(path string) []string {
 	return all
 }
 
-// plain tells whether a path has one spelling only. Most paths do.
-func plain(path string) bool {
+// hasOneSpelling tells whether a path has one spelling only. Most paths do.
+func hasOneSpelling(path string) bool {
 	last := byte('/')
 	for i := range len(path) {
 		c := path[i]

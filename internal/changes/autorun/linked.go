@@ -44,7 +44,7 @@ func (l *links) targets(e Entry) (all []string) {
 	// Of the patterns that begin with a wildcard, a directory .git is the usual one.
 	pattern := strings.Replace(e.Pattern, "*.git/", ".git/", 1)
 	first, _, _ := strings.Cut(pattern, "/")
-	if !e.Held || e.When != "" || strings.Contains(pattern, "**") || path.IsAbs(pattern) || !strings.Contains(first, "*") && !l.has(first) {
+	if !e.Held || e.When != "" || strings.Contains(pattern, "**") || path.IsAbs(pattern) || !strings.Contains(first, "*") && !l.hasEntry(first) {
 		return nil
 	}
 	names := []string{pattern}
@@ -55,13 +55,13 @@ func (l *links) targets(e Entry) (all []string) {
 		if target := l.target(name); target != "" {
 			all = append(all, target)
 		}
-		all = append(all, l.below(name)...)
+		all = append(all, l.targetsBelow(name)...)
 	}
 	return all
 }
 
-// has tells whether the directory has an entry of a name.
-func (l *links) has(name string) bool {
+// hasEntry tells whether the directory has an entry of a name.
+func (l *links) hasEntry(name string) bool {
 	there, known := l.there[name]
 	if !known {
 		_, err := os.Lstat(path.Join(l.dir, name))
@@ -78,8 +78,8 @@ const (
 	maxDeep  = 2
 )
 
-// below are the targets of links in a held directory, as of .git/hooks/pre-commit.
-func (l *links) below(name string) (all []string) {
+// targetsBelow are the targets of links in a held directory, as of .git/hooks/pre-commit.
+func (l *links) targetsBelow(name string) (all []string) {
 	seen := 0
 	_ = fs.WalkDir(os.DirFS(l.dir), name, func(at string, d fs.DirEntry, err error) error {
 		if seen++; seen > maxBelow {

@@ -62,16 +62,16 @@ func markerOf(entries []Entry, repository func(dir string) bool) *Marker {
 // does not run.
 func (m *Marker) Path(name string, c spec.Change) (Mark, bool) {
 	s := search{c: c, path: name, names: names(strings.Trim(name, "/")), repository: m.repository}
-	s.try(m.absolute[s.names[0]], 0)
+	s.comparePatterns(m.absolute[s.names[0]], 0)
 	for i, first := range s.names {
 		if first == "" {
 			continue
 		}
-		s.try(m.byName[first], i)
+		s.comparePatterns(m.byName[first], i)
 		if ending := path.Ext(first); ending != "" {
-			s.try(m.byEnding[ending], i)
+			s.comparePatterns(m.byEnding[ending], i)
 		}
-		s.try(m.byByte[first[0]], i)
+		s.comparePatterns(m.byByte[first[0]], i)
 	}
 	if s.best == nil {
 		return Mark{}, false
@@ -94,14 +94,14 @@ type search struct {
 	above bool
 }
 
-// try compares patterns with the path from one of its names on.
-func (s *search) try(patterns []*pattern, from int) {
+// comparePatterns compares patterns with the path from one of its names on.
+func (s *search) comparePatterns(patterns []*pattern, from int) {
 	for _, p := range patterns {
 		if s.best != nil && (s.best.Held || !p.Held) {
 			continue
 		}
-		f := fits(p.parts, s.names[from:])
-		if f == fitNone || f == fitAbove && !s.standsForBelow() || !s.meets(p, f, from) {
+		f := matchParts(p.parts, s.names[from:])
+		if f == fitNone || f == fitAbove && !s.standsForBelow() || !s.conditionHolds(p, f, from) {
 			continue
 		}
 		s.best, s.above = p, f == fitAbove
@@ -114,8 +114,8 @@ func (s *search) standsForBelow() bool {
 	return s.c.Type == spec.TypeSymlink || s.c.Kind == spec.Deleted && s.c.Type == spec.TypeDirectory
 }
 
-// meets tells whether the condition of a pattern holds.
-func (s *search) meets(p *pattern, f fit, from int) bool {
+// conditionHolds tells whether the condition of a pattern holds.
+func (s *search) conditionHolds(p *pattern, f fit, from int) bool {
 	switch p.When {
 	case "":
 		return true

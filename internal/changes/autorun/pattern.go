@@ -53,14 +53,14 @@ const (
 	fitAt
 )
 
-// fits compares parts with the names of a path from its begin on.
-func fits(parts []part, names []string) fit {
+// matchParts compares parts with the names of a path from its begin on.
+func matchParts(parts []part, names []string) fit {
 	for i := range parts {
 		switch {
 		case parts[i].any:
 			best := fitNone
 			for at := range len(names) + 1 {
-				best = max(best, fits(parts[i+1:], names[at:]))
+				best = max(best, matchParts(parts[i+1:], names[at:]))
 			}
 			return best
 		case len(names) == 0:

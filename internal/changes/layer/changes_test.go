@@ -37,9 +37,9 @@ func list(t testing.TB, s *Stack, o Options) []spec.Change {
 	return all
 }
 
-// short writes a change as its kind, path, types and what else is out of the
+// shortForm writes a change as its kind, path, types and what else is out of the
 // ordinary.
-func short(c spec.Change) string {
+func shortForm(c spec.Change) string {
 	line := fmt.Sprintf("%c %s %s", c.Kind[0]&^0x20, c.Path, c.Type)
 	if c.Was != "" {
 		line += " was " + string(c.Was)
@@ -59,7 +59,7 @@ func short(c spec.Change) string {
 func shorts(all []spec.Change) []string {
 	lines := []string{}
 	for _, c := range all {
-		lines = append(lines, short(c))
+		lines = append(lines, shortForm(c))
 	}
 	return lines
 }

@@ -147,7 +147,7 @@ func (s *Stack) enter(parent *directory, group []entry, x *xattrReader) (*direct
 		if l == nil {
 			break // the base's
 		}
-		typ, err := l.look(e, nil, 0, x)
+		typ, err := l.entryType(e, nil, 0, x)
 		if err != nil {
 			d.close()
 			return nil, err
@@ -191,9 +191,9 @@ func (s *Stack) add(d *directory, in *level, name string, x *xattrReader) (bool,
 	return l.Opaque, err
 }
 
-// look tells the type of a layer's entry, DT_*, typeWhiteout or typeGone. With st
+// entryType tells the type of a layer's entry, DT_*, typeWhiteout or typeGone. With st
 // it is looked up by all means, else only where the entry alone does not tell.
-func (l *level) look(e entry, st *unix.Statx_t, mask int, x *xattrReader) (uint8, error) {
+func (l *level) entryType(e entry, st *unix.Statx_t, mask int, x *xattrReader) (uint8, error) {
 	typ := e.typ
 	switch {
 	case l.fd < 0:
@@ -227,8 +227,8 @@ func (l *level) look(e entry, st *unix.Statx_t, mask int, x *xattrReader) (uint8
 	return direntTypeOf(st.Mode), nil
 }
 
-// below looks up a name in the base: its type, "" for none. Names are asked for in order.
-func (d *directory) below(name string, mask int, st *unix.Statx_t) (spec.FileType, error) {
+// baseType looks up a name in the base: its type, "" for none. Names are asked for in order.
+func (d *directory) baseType(name string, mask int, st *unix.Statx_t) (spec.FileType, error) {
 	if d.base < 0 {
 		return "", nil
 	}

@@ -43,7 +43,7 @@ func (r *reader) entries(into []entry, fd int, layer uint16) ([]entry, error) {
 	for {
 		before := len(into)
 		var err error
-		into, err = r.more(into, fd, layer)
+		into, err = r.readMore(into, fd, layer)
 		if err != nil || len(into) == before {
 			return into, err
 		}
@@ -60,7 +60,7 @@ func (r *reader) atMost(limit, fd int) ([]entry, error) {
 	for {
 		before := len(all)
 		var err error
-		all, err = r.more(all, fd, 0)
+		all, err = r.readMore(all, fd, 0)
 		if err != nil || len(all) == before {
 			return inOrder(all), err
 		}
@@ -70,9 +70,9 @@ func (r *reader) atMost(limit, fd int) ([]entry, error) {
 	}
 }
 
-// more reads on; at the end of the directory it adds nothing. The read bytes stay in
+// readMore reads on; at the end of the directory it adds nothing. The read bytes stay in
 // memory of their own, and the names are parts of it.
-func (r *reader) more(into []entry, fd int, layer uint16) ([]entry, error) {
+func (r *reader) readMore(into []entry, fd int, layer uint16) ([]entry, error) {
 	if r.buf == nil {
 		r.buf = make([]byte, 64<<10)
 	}

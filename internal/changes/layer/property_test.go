@@ -274,7 +274,7 @@ func listsAgree(t *testing.T, o *overlay, s *Stack, changes []spec.Change) {
 		n, ok := names[c.Path]
 		ordinary := c.Type == spec.TypeDirectory && c.Kind == spec.Modified && c.Was == ""
 		if !ordinary && (!ok || n.Kind != c.Kind || n.Type != c.Type || n.Was != c.Was || n.Opaque != c.Opaque) {
-			t.Errorf("names have %q, want %q", short(n), short(c))
+			t.Errorf("names have %q, want %q", shortForm(n), shortForm(c))
 		}
 	}
 	gone := map[string]bool{}

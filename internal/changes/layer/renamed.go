@@ -12,9 +12,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A Renamed is a directory of a layer that was renamed inside. The kernel does not copy the
+// A RenamedDir is a directory of a layer that was renamed inside. The kernel does not copy the
 // directory's content: the layer notes the path at which the layers below have it.
-type Renamed struct {
+type RenamedDir struct {
 	Path string
 	// Layer is the layer that has the note, 0 for the uppermost.
 	Layer int
@@ -34,8 +34,8 @@ var ErrRenamed = errors.New("was renamed in the sandbox just now; try again")
 // FindRenamed lists the renamed directories of an overlay's layers, each before those below it. The layers
 // come with the uppermost first. Directories too deep for Changes are left out: if there are any, the list comes
 // with an [ErrTooDeep].
-func FindRenamed(ctx context.Context, layers ...*os.File) (all []Renamed, err error) {
-	err = find(ctx, &Stack{renamed: func(r Renamed) { all = append(all, r) }}, layers)
+func FindRenamed(ctx context.Context, layers ...*os.File) (all []RenamedDir, err error) {
+	err = find(ctx, &Stack{renamed: func(r RenamedDir) { all = append(all, r) }}, layers)
 	return all, err
 }
 
@@ -43,7 +43,7 @@ func FindRenamed(ctx context.Context, layers ...*os.File) (all []Renamed, err er
 // a time. The layers below still have the content of such a directory. A reader of the layers can have found the
 // directory at its other place, or no directory at all. Errors are those of FindRenamed.
 func FindBack(ctx context.Context, since time.Time, layers ...*os.File) (paths []string, err error) {
-	s := &Stack{renamed: func(Renamed) {}, back: func(path string, ctime int64) {
+	s := &Stack{renamed: func(RenamedDir) {}, back: func(path string, ctime int64) {
 		if ctime > since.UnixNano() {
 			paths = append(paths, path)
 		}
@@ -92,7 +92,7 @@ func (s *Stack) settle(l, in *level, name, path string) error {
 		return s.settleBack(l, path)
 	}
 	if s.renamed != nil {
-		s.renamed(Renamed{path, int(l.layer), l.whole || l.Opaque, l.Opaque, l.Opaque && !l.whole})
+		s.renamed(RenamedDir{path, int(l.layer), l.whole || l.Opaque, l.Opaque, l.Opaque && !l.whole})
 	} else if !l.whole {
 		return ErrRenamed
 	}

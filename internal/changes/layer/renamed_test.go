@@ -48,7 +48,7 @@ func (o *overlay) makeOpaque() {
 	must(o.t, unix.FsconfigReconfigure(fd))
 }
 
-func (o *overlay) findRenamed() []Renamed {
+func (o *overlay) findRenamed() []RenamedDir {
 	o.t.Helper()
 	var layers []*os.File
 	for n := o.layers - 1; n >= 0; n-- {

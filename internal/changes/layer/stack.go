@@ -27,7 +27,7 @@ type Stack struct {
 	Stamps map[string]Stamp
 
 	// renamed, if it is set, is called with each renamed directory.
-	renamed func(r Renamed)
+	renamed func(r RenamedDir)
 	// back, if it is set, is called with each directory that was renamed back to its first place. ctime is in nanoseconds.
 	back func(path string, ctime int64)
 }
@@ -185,7 +185,7 @@ func (s *Stack) find(path string) (int, error) {
 			d.close()
 			return -1, unix.ENOENT
 		}
-		child, err := s.enter(d, d.maybe(part), &x)
+		child, err := s.enter(d, d.candidates(part), &x)
 		d.close()
 		if err != nil {
 			return -1, err
@@ -193,9 +193,9 @@ func (s *Stack) find(path string) (int, error) {
 		d = child
 	}
 	defer d.close()
-	for _, e := range d.maybe(name) {
+	for _, e := range d.candidates(name) {
 		l := d.level(e.layer)
-		switch typ, err := l.look(e, nil, 0, &x); {
+		switch typ, err := l.entryType(e, nil, 0, &x); {
 		case err != nil:
 			return -1, err
 		case typ == typeWhiteout:
@@ -207,8 +207,8 @@ func (s *Stack) find(path string) (int, error) {
 	return -1, unix.ENOENT
 }
 
-// maybe are entries of a name in all levels, as if they had been read.
-func (d *directory) maybe(name string) []entry {
+// candidates are entries of a name in all levels, as if they had been read.
+func (d *directory) candidates(name string) []entry {
 	var all []entry
 	for _, l := range d.levels {
 		all = append(all, entry{name: name, layer: l.layer, typ: unix.DT_UNKNOWN})

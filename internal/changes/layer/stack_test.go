@@ -320,7 +320,7 @@ func TestLayersThatAreNotOurs(t *testing.T) {
 			continue
 		}
 		must(t, err)
-		got = append(got, short(c))
+		got = append(got, shortForm(c))
 	}
 	expect(t, "errors", failed, []string{"d/new renamed", "f " + metacopyXattr})
 	expect(t, "the others", got, []string{"C a file", "C z file"})
@@ -345,7 +345,7 @@ func TestDirectoryThatMayNotBeRead(t *testing.T) {
 				got = append(got, "not read: "+c.Path)
 				continue
 			}
-			got = append(got, short(c))
+			got = append(got, shortForm(c))
 		}
 		expect(t, "changes", got, []string{"C a directory", "not read: a", "C c directory", "C c/f file"})
 	})
@@ -419,7 +419,7 @@ func TestUserXattrsThatTheLayerCannotHave(t *testing.T) {
 	all := list(t, s, Options{})
 	names := []string{}
 	for _, c := range all {
-		names = append(names, fmt.Sprintf("%s %q", short(c), c.Xattrs))
+		names = append(names, fmt.Sprintf("%s %q", shortForm(c), c.Xattrs))
 	}
 	expect(t, "changes", names, []string{`C d/n file map[]`, `M f file map["user.k":"f"]`, `M plain file map[]`})
 }

@@ -161,7 +161,7 @@ func (a *archive) file(name string, h *tar.Header) error {
 		return err
 	}
 	defer f.Close()
-	before, err := look(f)
+	before, err := statFile(f)
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (a *archive) file(name string, h *tar.Header) error {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("archive %q: %w", name, err)
 	}
-	after, err := look(f)
+	after, err := statFile(f)
 	if err != nil {
 		return err
 	}
@@ -194,8 +194,8 @@ func changed(name string) error {
 // maxHoles is how much of all files may be no data on disk.
 const maxHoles = 1 << 30
 
-// look describes a file at the moment.
-func look(f *os.File) (unix.Stat_t, error) {
+// statFile describes a file at the moment.
+func statFile(f *os.File) (unix.Stat_t, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return st, fmt.Errorf("stat %s: %w", f.Name(), err)

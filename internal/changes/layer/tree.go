@@ -50,7 +50,7 @@ func (t *Tree) openBase() error {
 		if err := unix.Fstat(int(t.Top.Fd()), &now); err != nil {
 			return fmt.Errorf("stat %s: %w", t.Path, err)
 		}
-		if t.is(now) {
+		if t.isTop(now) {
 			return nil
 		}
 		if err := t.Top.Close(); err != nil {
@@ -68,7 +68,7 @@ func (t *Tree) isAtPath() (bool, error) {
 	err := unix.Stat(t.Path, &now)
 	switch {
 	case err == nil:
-		return t.is(now), nil
+		return t.isTop(now), nil
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
 		return false, nil
 	case t.Host != nil:
@@ -77,8 +77,8 @@ func (t *Tree) isAtPath() (bool, error) {
 	return false, fmt.Errorf("stat %s: %w", t.Path, err)
 }
 
-// is tells whether a file is the overlaid directory.
-func (t *Tree) is(st unix.Stat_t) bool {
+// isTop tells whether a file is the overlaid directory.
+func (t *Tree) isTop(st unix.Stat_t) bool {
 	return t.Inode == 0 && st.Mode&unix.S_IFMT == unix.S_IFDIR || st.Ino == t.Inode && st.Dev == t.Device
 }
 

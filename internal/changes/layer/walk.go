@@ -86,7 +86,7 @@ func (w *walker) visit(d *directory, group []entry) {
 	if !listed && !w.ways[path] {
 		return
 	}
-	child, err := w.tell(d, group, path, listed)
+	child, err := w.yieldName(d, group, path, listed)
 	if err != nil && !isGone(err) {
 		w.fail(path, "read", err)
 	}
@@ -100,13 +100,13 @@ func (w *walker) visit(d *directory, group []entry) {
 	w.push(child)
 }
 
-// tell yields the change of a name, and returns the directory to go into.
-func (w *walker) tell(d *directory, group []entry, path string, listed bool) (*directory, error) {
+// yieldName yields the change of a name, and returns the directory to go into.
+func (w *walker) yieldName(d *directory, group []entry, path string, listed bool) (*directory, error) {
 	name, mask := group[0].name, wholeStat
 	if w.o.Names {
 		mask = unix.STATX_TYPE
 	}
-	was, err := d.below(name, mask, &w.before)
+	was, err := d.baseType(name, mask, &w.before)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (w *walker) tell(d *directory, group []entry, path string, listed bool) (*d
 		if w.o.Names {
 			st = nil
 		}
-		if typ, err = top.look(group[0], st, mask, &w.xattrs); err != nil {
+		if typ, err = top.entryType(group[0], st, mask, &w.xattrs); err != nil {
 			return nil, err
 		}
 	}
@@ -178,7 +178,7 @@ func (w *walker) directory(d *directory, group []entry, path string, was spec.Fi
 			child.close()
 			return nil, err
 		}
-		w.meet(d, child)
+		w.compareDirectory(d, child)
 	}
 	if !listed {
 		return child, nil
@@ -195,9 +195,9 @@ func (w *walker) directory(d *directory, group []entry, path string, was spec.Fi
 	return child, nil
 }
 
-// meet compares a directory of the layers with the base's directory of the same path.
+// compareDirectory compares a directory of the layers with the base's directory of the same path.
 // The directory above them is the parent of both.
-func (w *walker) meet(above, child *directory) {
+func (w *walker) compareDirectory(above, child *directory) {
 	if child.base < 0 {
 		return
 	}

@@ -92,7 +92,7 @@ func (r *xattrReader) ofLayer(s *Stack, dir int, name string) (map[string][]byte
 			return nil, foreignError{attr}
 		}
 	}
-	return r.told(dir, name, names, s.IDs)
+	return r.changeAttributes(dir, name, names, s.IDs)
 }
 
 // ofBase reads those of a name in the base, which may have been part of overlays
@@ -102,12 +102,12 @@ func (r *xattrReader) ofBase(s *Stack, dir int, name string) (map[string][]byte,
 	if err != nil {
 		return nil, err
 	}
-	return r.told(dir, name, names, s.BaseIDs)
+	return r.changeAttributes(dir, name, names, s.BaseIDs)
 }
 
-// told reads the attributes that are part of a change, with the ids in them
+// changeAttributes reads the attributes that are part of a change, with the ids in them
 // translated.
-func (r *xattrReader) told(dir int, name string, names []string, ids func(uid, gid uint32) (uint32, uint32, bool)) (map[string][]byte, error) {
+func (r *xattrReader) changeAttributes(dir int, name string, names []string, ids func(uid, gid uint32) (uint32, uint32, bool)) (map[string][]byte, error) {
 	var all map[string][]byte
 	for _, attr := range names {
 		if !isTold(attr) {

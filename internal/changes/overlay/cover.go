@@ -80,7 +80,7 @@ func (all covers) enter(init process.ID) (*mountns.Thread, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := thread.Do(func() error { return all.look(mounts) }); err != nil {
+	if err := thread.Do(func() error { return all.openMounts(mounts) }); err != nil {
 		thread.Stop()
 		return nil, err
 	}
@@ -102,9 +102,9 @@ func (all covers) checkBinds(r record.Record) error {
 	return nil
 }
 
-// look opens the present mount of each place, on a thread in the sandbox's mount
+// openMounts opens the present mount of each place, on a thread in the sandbox's mount
 // namespace. mounts are those of its PID 1.
-func (all covers) look(mounts []*mountinfo.Info) error {
+func (all covers) openMounts(mounts []*mountinfo.Info) error {
 	for _, c := range all {
 		var err error
 		if c.live, err = mountns.Open(c.Path); err != nil {
@@ -115,7 +115,7 @@ func (all covers) look(mounts []*mountinfo.Info) error {
 				return err
 			}
 		}
-		for _, rel := range all.below(c.Path, mounts) {
+		for _, rel := range all.mountsBelow(c.Path, mounts) {
 			f, err := mountns.OpenInside(path.Join(c.Path, rel), unix.O_PATH)
 			if err != nil {
 				return err
@@ -131,8 +131,8 @@ func (all covers) look(mounts []*mountinfo.Info) error {
 	return nil
 }
 
-// below are the present mounts below a place, and those to come.
-func (all covers) below(at string, mounts []*mountinfo.Info) (rels []string) {
+// mountsBelow are the present mounts below a place, and those to come.
+func (all covers) mountsBelow(at string, mounts []*mountinfo.Info) (rels []string) {
 	top := -1
 	for _, m := range mounts {
 		if m.Mountpoint == at {
@@ -149,9 +149,9 @@ func (all covers) below(at string, mounts []*mountinfo.Info) (rels []string) {
 	return rels
 }
 
-// put covers each place, on a thread in the mount namespace in which all are to
+// mountAll covers each place, on a thread in the mount namespace in which all are to
 // see it.
-func (all covers) put() error {
+func (all covers) mountAll() error {
 	for _, c := range all {
 		// First the mounts below: some of them hide files.
 		for rel, tree := range c.children {

@@ -29,7 +29,7 @@ func (v *Files) Fork(ctx context.Context, name string, s Snapshot) (record.Recor
 	if t := s.ImageTree(); t != nil && (r.TreeAt(t.Path) == nil || r.TreeAt(t.Path).Image != t.Image) {
 		return r, &fault.ConfigError{Reason: fmt.Sprintf("snapshot %s has files above the image %s; leave out --image, or name this one, and --writable", name, t.Image)}
 	}
-	f := &switching{files: v, record: r}
+	f := &layerSwitch{files: v, record: r}
 	var err error
 	if f.store, err = record.OpenStore(r.Init); err != nil {
 		return r, err
@@ -79,7 +79,7 @@ func (v *Files) Fork(ctx context.Context, name string, s Snapshot) (record.Recor
 
 // begin puts the layers in place, of a sandbox in which nothing runs yet. renamed says that the layers of the
 // snapshot have renamed directories.
-func (s *switching) begin(ctx context.Context, renamed bool) error {
+func (s *layerSwitch) begin(ctx context.Context, renamed bool) error {
 	if err := s.numberFrom(len(s.record.Trees)); err != nil {
 		return err
 	}
@@ -107,10 +107,10 @@ func (s *switching) begin(ctx context.Context, renamed bool) error {
 			return err
 		}
 	}
-	return s.thread.Do(s.covers.put)
+	return s.thread.Do(s.covers.mountAll)
 }
 
-func (s *switching) numberFrom(next int) error {
+func (s *layerSwitch) numberFrom(next int) error {
 	s.record.Switch = &record.Switch{Layers: map[string]int{}}
 	for _, c := range s.covers {
 		// A stopped sandbox is kept with all its layers: one more than it may switch to.

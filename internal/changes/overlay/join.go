@@ -145,7 +145,7 @@ func (t *Transaction) settle(ctx context.Context, w *work) error {
 		if !v.Up() || !v.Present() {
 			return v.Why(ctx, &fault.SandboxError{ID: v.ID, Err: fault.ErrNotRunning})
 		}
-		note, err := v.still(func() (ended bool, err error) {
+		note, err := v.whileStill(func() (ended bool, err error) {
 			w.record = v.Current()
 			if err = v.keeper.resumeIn(ctx, w.record, t.store); err == nil {
 				err = w.join(ctx)
@@ -153,7 +153,7 @@ func (t *Transaction) settle(ctx context.Context, w *work) error {
 			return !w.inPart, err
 		})
 		if note != nil {
-			w.tell(note)
+			w.addNote(note)
 		}
 		if err != nil {
 			return err
@@ -165,8 +165,8 @@ func (t *Transaction) settle(ctx context.Context, w *work) error {
 	})
 }
 
-// tell adds a note of [Files.still].
-func (w *work) tell(note error) {
+// addNote adds a note of [Files.whileStill].
+func (w *work) addNote(note error) {
 	text := note.Error()
 	if errors.Is(note, errNoFreezer) {
 		text += ": other processes of the sandbox ran while the writes of the transaction joined, and may have seen a part of them"
@@ -188,7 +188,7 @@ func (w *work) join(ctx context.Context) error {
 			return err
 		}
 		for name, ctime := range times {
-			before[w.keyOf(s.place, name)] = layer.Stamp{Source: ctime}
+			before[w.stampKey(s.place, name)] = layer.Stamp{Source: ctime}
 		}
 	}
 	if w.Joined, err = record.Settled(ctx); err != nil {
@@ -317,7 +317,7 @@ func (w *work) plan(ctx context.Context, name string, o apply.Options) (steps []
 	}
 	for i := w.Done; i < end; i++ {
 		p := w.Places[i]
-		if p.Same != "" || !w.has(i, name) {
+		if p.Same != "" || !w.hasLayer(i, name) {
 			continue
 		}
 		s, err := w.step(i, name, targets[i], o)
@@ -348,9 +348,9 @@ func (w *work) plan(ctx context.Context, name string, o apply.Options) (steps []
 	return steps, nil
 }
 
-// has says whether there is such a layer of a place: nothing has to be undone where
+// hasLayer says whether there is such a layer of a place: nothing has to be undone where
 // nothing was changed.
-func (w *work) has(i int, name string) bool {
+func (w *work) hasLayer(i int, name string) bool {
 	var st unix.Stat_t
 	return unix.Fstatat(int(w.dir.Fd()), strconv.Itoa(i)+"/"+name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
 }

@@ -45,8 +45,8 @@ type span struct {
 	Paths []string  `json:"paths,omitempty"`
 }
 
-// has says whether the runtime has made a change of this path at this time.
-func (s span) has(path string, ctime time.Time) bool {
+// contains says whether the runtime has made a change of this path at this time.
+func (s span) contains(path string, ctime time.Time) bool {
 	return !ctime.Before(s.From) && !ctime.After(s.To) && (s.Paths == nil || slices.Contains(s.Paths, path))
 }
 

@@ -29,19 +29,19 @@ import (
 // content on the host. All readers of layers need the content in the layer. So the launcher makes the
 // directory whole before any of them reads (docs/adr/0028).
 
-// A renaming has the renamed directories of one place.
-type renaming struct {
+// A renamedPlace has the renamed directories of one place.
+type renamedPlace struct {
 	record.Place
 	// layers are the sandbox's own, the uppermost first.
 	layers []*os.File
-	dirs   []layer.Renamed
+	dirs   []layer.RenamedDir
 	// merged is the mount at the place. find leaves it nil.
 	merged *os.File
 }
 
-type renamings []*renaming
+type renamedPlaces []*renamedPlace
 
-func (all renamings) close() {
+func (all renamedPlaces) close() {
 	for _, n := range all {
 		descriptor.Close(append(n.layers, n.merged)...)
 	}
@@ -49,13 +49,13 @@ func (all renamings) close() {
 
 // find looks for the renamed directories again. It keeps those that are wanted, and the places that have one. Directories
 // that are too deep to be listed are left out.
-func (all renamings) find(ctx context.Context, wanted func(layer.Renamed) bool) (some renamings, err error) {
+func (all renamedPlaces) find(ctx context.Context, wanted func(layer.RenamedDir) bool) (some renamedPlaces, err error) {
 	some, err = all.findAll(ctx, wanted)
 	return some, unlessTooDeep(err)
 }
 
 // findAll is find for a caller that may overlook none: a directory that is too deep is an error.
-func (all renamings) findAll(ctx context.Context, wanted func(layer.Renamed) bool) (some renamings, err error) {
+func (all renamedPlaces) findAll(ctx context.Context, wanted func(layer.RenamedDir) bool) (some renamedPlaces, err error) {
 	var tooDeep error
 	for _, n := range all {
 		if n.dirs, err = layer.FindRenamed(ctx, n.layers...); errors.Is(err, layer.ErrTooDeep) {
@@ -63,7 +63,7 @@ func (all renamings) findAll(ctx context.Context, wanted func(layer.Renamed) boo
 		} else if err != nil {
 			return nil, fmt.Errorf("look for renamed directories in %s: %w", n.Path, err)
 		}
-		n.dirs = slices.DeleteFunc(n.dirs, func(d layer.Renamed) bool { return !wanted(d) })
+		n.dirs = slices.DeleteFunc(n.dirs, func(d layer.RenamedDir) bool { return !wanted(d) })
 		if len(n.dirs) > 0 {
 			some = append(some, n)
 		}
@@ -79,17 +79,17 @@ func unlessTooDeep(err error) error {
 	return err
 }
 
-func isPartial(d layer.Renamed) bool { return !d.Whole }
+func isPartial(d layer.RenamedDir) bool { return !d.Whole }
 
-func isNotOpaque(d layer.Renamed) bool { return !d.Opaque }
+func isNotOpaque(d layer.RenamedDir) bool { return !d.Opaque }
 
 // isTied tells whether the kernel may still look for the content of a whole directory in the layers below.
-func isTied(d layer.Renamed) bool { return d.Whole && !d.Untied }
+func isTied(d layer.RenamedDir) bool { return d.Whole && !d.Untied }
 
 // openOwn opens the sandbox's own layers of all places that are overlays.
-func openOwn(r record.Record, store *os.File) (all renamings, err error) {
+func openOwn(r record.Record, store *os.File) (all renamedPlaces, err error) {
 	for _, p := range r.Places() {
-		n := &renaming{Place: p}
+		n := &renamedPlace{Place: p}
 		for _, name := range r.Own(p) {
 			if p.Same != "" || !strings.HasPrefix(name, "layer/") {
 				continue
@@ -109,7 +109,7 @@ func openOwn(r record.Record, store *os.File) (all renamings, err error) {
 }
 
 // mounts opens the present mount of each place.
-func (all renamings) mounts(r record.Record) error {
+func (all renamedPlaces) mounts(r record.Record) error {
 	thread, err := mountns.Enter(r.Init)
 	if err != nil {
 		return err
@@ -126,7 +126,7 @@ func (all renamings) mounts(r record.Record) error {
 }
 
 // makeWhole makes the directories whole. With mark no process may rename a directory meanwhile.
-func (all renamings) makeWhole(ctx context.Context, mark bool) error {
+func (all renamedPlaces) makeWhole(ctx context.Context, mark bool) error {
 	for _, n := range all {
 		for _, d := range n.dirs {
 			if err := layer.MakeWhole(ctx, n.merged, n.layers[0], d.Path, mark); err != nil {
@@ -148,7 +148,7 @@ func wayOut(err error) string {
 // MakeWhole makes all renamed directories of the sandbox whole. The caller holds the sandbox, which
 // is paused for the end of the work.
 func (v *Files) MakeWhole(ctx context.Context) error {
-	return v.withOwn(ctx, func(r record.Record, _ *os.File, all renamings) error {
+	return v.withOwn(ctx, func(r record.Record, _ *os.File, all renamedPlaces) error {
 		some, err := all.find(ctx, isPartial)
 		if err != nil || len(some) == 0 {
 			return err
@@ -164,7 +164,7 @@ func (v *Files) MakeWhole(ctx context.Context) error {
 }
 
 // finish makes all renamed directories whole in a sandbox that stands still.
-func (all renamings) finish(ctx context.Context) error {
+func (all renamedPlaces) finish(ctx context.Context) error {
 	some, err := all.find(ctx, isPartial)
 	if err != nil {
 		return err
@@ -177,11 +177,11 @@ func (all renamings) finish(ctx context.Context) error {
 // directories from the layer only, so that the host's directories below can go. It refuses, too, if a process uses such a directory, since the kernel remembers the directory
 // below for the process. The caller holds the sandbox.
 func (v *Files) Untie(ctx context.Context, u protocol.Untie) error {
-	return v.withOwn(ctx, func(r record.Record, store *os.File, all renamings) error {
+	return v.withOwn(ctx, func(r record.Record, store *os.File, all renamedPlaces) error {
 		if must, err := v.mustUntie(ctx, all, u); err != nil || !must {
 			return err
 		}
-		if s := (&switching{files: v, record: r, store: store}); !neverTransacted(store) {
+		if s := (&layerSwitch{files: v, record: r, store: store}); !neverTransacted(store) {
 			if err := s.noTransactions(ctx); err != nil {
 				return err
 			}
@@ -192,8 +192,8 @@ func (v *Files) Untie(ctx context.Context, u protocol.Untie) error {
 
 // mustUntie tells whether a directory of the host was renamed. The processes stand still meanwhile: a look beside them
 // misses a directory that they rename again. A host without a freezer has no better look.
-func (v *Files) mustUntie(ctx context.Context, all renamings, u protocol.Untie) (must bool, err error) {
-	note, err := v.still(func() (ended bool, err error) {
+func (v *Files) mustUntie(ctx context.Context, all renamedPlaces, u protocol.Untie) (must bool, err error) {
+	note, err := v.whileStill(func() (ended bool, err error) {
 		if err := all.unmoved(ctx, u); err != nil || !u.Directories {
 			return true, err
 		}
@@ -208,7 +208,7 @@ func (v *Files) mustUntie(ctx context.Context, all renamings, u protocol.Untie) 
 }
 
 // untie is Untie in a sandbox that stands still.
-func (all renamings) untie(ctx context.Context, r record.Record, v *Files, u protocol.Untie) error {
+func (all renamedPlaces) untie(ctx context.Context, r record.Record, v *Files, u protocol.Untie) error {
 	if err := all.unmoved(ctx, u); err != nil {
 		return err
 	}
@@ -242,7 +242,7 @@ const tick = 10 * time.Millisecond
 
 // unmoved returns an error if a directory is not whole, or was renamed back, since an apply began to read. No process
 // may rename a directory meanwhile.
-func (all renamings) unmoved(ctx context.Context, u protocol.Untie) error {
+func (all renamedPlaces) unmoved(ctx context.Context, u protocol.Untie) error {
 	find := all.find
 	if u.Directories {
 		find = all.findAll
@@ -267,7 +267,7 @@ func (all renamings) unmoved(ctx context.Context, u protocol.Untie) error {
 }
 
 // each calls f with the layer and the path of each directory.
-func (all renamings) each(f func(upper *os.File, path string) error) error {
+func (all renamedPlaces) each(f func(upper *os.File, path string) error) error {
 	for _, n := range all {
 		for _, d := range n.dirs {
 			if err := f(n.layers[d.Layer], d.Path); err != nil {
@@ -279,7 +279,7 @@ func (all renamings) each(f func(upper *os.File, path string) error) error {
 }
 
 // withOwn calls f with the sandbox's own layers, while no transaction joins.
-func (v *Files) withOwn(ctx context.Context, f func(record.Record, *os.File, renamings) error) error {
+func (v *Files) withOwn(ctx context.Context, f func(record.Record, *os.File, renamedPlaces) error) error {
 	r, err := record.Read(v.Path())
 	if err != nil {
 		return err
@@ -312,7 +312,7 @@ func neverTransacted(store *os.File) bool {
 // standing calls f while all processes of the sandbox stand still. The record of the sandbox says so: if this
 // process is killed, the next one resumes the sandbox.
 func (v *Files) standing(r record.Record, f func() error) error {
-	s := &switching{files: v, record: r}
+	s := &layerSwitch{files: v, record: r}
 	s.record.Switch = &record.Switch{Layers: map[string]int{}, Paused: v.Paused()}
 	if err := v.Keep(s.record); err != nil {
 		return err
@@ -326,7 +326,7 @@ func (v *Files) standing(r record.Record, f func() error) error {
 
 // makeWhole makes the directories whole that the command of a transaction has renamed. Its processes are gone.
 func (t *Transaction) makeWhole(ctx context.Context) error {
-	var all renamings
+	var all renamedPlaces
 	defer func() {
 		for _, n := range all {
 			descriptor.Close(n.layers...) // merged is the transaction's
@@ -340,14 +340,14 @@ func (t *Transaction) makeWhole(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		all = append(all, &renaming{Place: c.Place, layers: []*os.File{dir}, merged: c.mount})
+		all = append(all, &renamedPlace{Place: c.Place, layers: []*os.File{dir}, merged: c.mount})
 	}
 	return all.finish(ctx)
 }
 
 // wholeForSwitch makes all renamed directories whole in a sandbox that stands still, before its layers are frozen.
-// The caller must close the renamings.
-func (s *switching) wholeForSwitch(ctx context.Context) (all renamings, err error) {
+// The caller must close the renamedPlaces.
+func (s *layerSwitch) wholeForSwitch(ctx context.Context) (all renamedPlaces, err error) {
 	if all, err = openOwn(s.record, s.store); err != nil {
 		return nil, err
 	}
@@ -363,12 +363,12 @@ func (s *switching) wholeForSwitch(ctx context.Context) (all renamings, err erro
 
 // untieFrozen makes the whole directories of layers opaque that no process uses any more. After an error a fork
 // shows new files of the host in a renamed directory.
-func (all renamings) untieFrozen(ctx context.Context) {
+func (all renamedPlaces) untieFrozen(ctx context.Context) {
 	_ = all.makeOpaque(ctx)
 }
 
 // makeOpaque makes the whole directories of layers opaque that no process uses.
-func (all renamings) makeOpaque(ctx context.Context) error {
+func (all renamedPlaces) makeOpaque(ctx context.Context) error {
 	some, err := all.find(ctx, isTied)
 	if err != nil {
 		return err
@@ -403,10 +403,10 @@ func UntieStopped(ctx context.Context, r record.Record, store *os.File) (left bo
 // HasPartial tells whether a directory in the layers of a sandbox is not whole. [layer.ErrTooDeep] says that this is
 // not known of all.
 func HasPartial(ctx context.Context, r record.Record, store *os.File) (bool, error) {
-	return has(ctx, r, store, isPartial)
+	return hasRenamed(ctx, r, store, isPartial)
 }
 
-func has(ctx context.Context, r record.Record, store *os.File, wanted func(layer.Renamed) bool) (bool, error) {
+func hasRenamed(ctx context.Context, r record.Record, store *os.File, wanted func(layer.RenamedDir) bool) (bool, error) {
 	all, err := openOwn(r, store)
 	defer all.close()
 	if err != nil {
@@ -418,7 +418,7 @@ func has(ctx context.Context, r record.Record, store *os.File, wanted func(layer
 
 // wholeForFork copies the renamed directories of the snapshot's layers to the new upper layers. Nothing runs in the
 // sandbox yet.
-func (s *switching) wholeForFork(ctx context.Context) error {
+func (s *layerSwitch) wholeForFork(ctx context.Context) error {
 	k := &stacker{roots: s.files.Roots, record: s.record, store: s.store, images: map[string]*os.File{}}
 	defer func() { descriptor.Close(slices.Collect(maps.Values(k.images))...) }()
 	for _, c := range s.covers {
@@ -432,8 +432,8 @@ func (s *switching) wholeForFork(ctx context.Context) error {
 	return nil
 }
 
-func (s *switching) wholeIn(ctx context.Context, k *stacker, c *cover) error {
-	n := &renaming{Place: c.Place}
+func (s *layerSwitch) wholeIn(ctx context.Context, k *stacker, c *cover) error {
+	n := &renamedPlace{Place: c.Place}
 	defer func() { descriptor.Close(n.layers...) }() // merged is the cover's
 	upper, err := rootfs.OpenDir(s.store, fmt.Sprintf("layer/%d/data", s.record.Switch.Layers[c.Path]))
 	if err != nil {
@@ -447,7 +447,7 @@ func (s *switching) wholeIn(ctx context.Context, k *stacker, c *cover) error {
 		}
 		n.layers = append(n.layers, dir)
 	}
-	some, err := renamings{n}.find(ctx, isNotOpaque)
+	some, err := renamedPlaces{n}.find(ctx, isNotOpaque)
 	if err != nil || len(some) == 0 {
 		return err
 	}

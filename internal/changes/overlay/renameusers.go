@@ -27,7 +27,7 @@ type rememberer struct {
 
 // users names the processes of the sandbox for which the kernel remembers a renamed directory: a process has the
 // directory, or a file below it, open, or watches files. The processes are paused.
-func (all renamings) users(r record.Record, group *cgroups.Group) (names []string, err error) {
+func (all renamedPlaces) users(r record.Record, group *cgroups.Group) (names []string, err error) {
 	var in rememberer
 	for _, n := range all {
 		var st unix.Stat_t
@@ -64,7 +64,7 @@ func (all renamings) users(r record.Record, group *cgroups.Group) (names []strin
 // usedBy tells how a thread uses one of the directories. proc is the thread's directory of procfs.
 func (in rememberer) usedBy(proc string) (string, error) {
 	for _, link := range []string{"cwd", "root"} {
-		if at, err := os.Readlink(proc + "/" + link); err == nil && in.holds(at) {
+		if at, err := os.Readlink(proc + "/" + link); err == nil && in.remembers(at) {
 			return "is in " + streams.Visible(at), nil
 		}
 	}
@@ -74,7 +74,7 @@ func (in rememberer) usedBy(proc string) (string, error) {
 			return "", err
 		}
 		for _, file := range files {
-			if at, err := os.Readlink(file); err == nil && in.holds(at) {
+			if at, err := os.Readlink(file); err == nil && in.remembers(at) {
 				return "has " + streams.Visible(at) + " open", nil
 			}
 		}
@@ -95,6 +95,6 @@ func (in rememberer) usedBy(proc string) (string, error) {
 	return "", nil
 }
 
-func (in rememberer) holds(at string) bool {
+func (in rememberer) remembers(at string) bool {
 	return slices.ContainsFunc(in.dirs, func(dir string) bool { return at == dir || strings.HasPrefix(at, dir+"/") })
 }

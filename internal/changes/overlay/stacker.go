@@ -67,7 +67,7 @@ func (k *stacker) stack(dir *os.File, c *cover) error {
 	if o.Upper, o.Work, err = rootfs.MakeLayer(dir, c.live); err != nil {
 		return fmt.Errorf("layer for %s: %w", c.Path, err)
 	}
-	if o.Lower, err = k.lower(c); err != nil {
+	if o.Lower, err = k.lowerLayers(c); err != nil {
 		return err
 	}
 	o.Renames = c.renames(k.record.Places())
@@ -80,9 +80,9 @@ func (k *stacker) stack(dir *os.File, c *cover) error {
 	return nil
 }
 
-// lower are the layers of a place now: the sandbox's own, those of a snapshot, and the
+// lowerLayers are the layers of a place now: the sandbox's own, those of a snapshot, and the
 // host's.
-func (k *stacker) lower(c *cover) (all []*os.File, err error) {
+func (k *stacker) lowerLayers(c *cover) (all []*os.File, err error) {
 	defer func() {
 		if err != nil {
 			descriptor.Close(all...)

@@ -38,8 +38,8 @@ func (w *work) source(place int) string {
 	return fmt.Sprintf("place %d of transaction %d of %d in %d/%d", place, w.number, w.Since.UnixNano(), w.record.Init.Pid, w.record.Init.Start)
 }
 
-// keyOf names a file in a list of stamps. A directory of the host can be at two places.
-func (w *work) keyOf(place int, name string) string {
+// stampKey names a file in a list of stamps. A directory of the host can be at two places.
+func (w *work) stampKey(place int, name string) string {
 	if host := w.Places[place].Host; host != "" {
 		return "host:" + path.Join(host, name)
 	}
@@ -64,7 +64,7 @@ func (w *work) note(place int, stamps map[string]layer.Stamp) error {
 	}
 	for name, s := range stamps {
 		if s.CTime != 0 && s.Inode == 0 { // it is there, and is no directory
-			key := w.keyOf(place, name)
+			key := w.stampKey(place, name)
 			all[key] = layer.Stamp{CTime: s.CTime, Source: joined[key].Source}
 		}
 	}
@@ -86,7 +86,7 @@ func (w *work) passOn() error {
 		return err
 	}
 	defer dir.Close()
-	joined, now, err := lists(dir)
+	joined, now, err := readStampLists(dir)
 	if err != nil || joined == nil {
 		return err
 	}
@@ -101,8 +101,8 @@ func (w *work) passOn() error {
 	return writeStamps(dir, restoredName, now)
 }
 
-// lists reads both lists. The first one is nil for a transaction of an earlier version.
-func lists(dir *os.File) (joined, restored map[string]layer.Stamp, err error) {
+// readStampLists reads both lists. The first one is nil for a transaction of an earlier version.
+func readStampLists(dir *os.File) (joined, restored map[string]layer.Stamp, err error) {
 	if joined, err = readStamps(dir, stampsName); err != nil {
 		return nil, nil, err
 	}
@@ -150,7 +150,7 @@ func writeStamps(dir *os.File, list string, stamps map[string]layer.Stamp) error
 // stamps returns the stamps of conflicting entries that nobody but the runtime has changed since the
 // transaction joined. These are no conflicts.
 func (w *work) stamps(place int, target *os.File, conflicts []spec.Unapplied) (map[string]layer.Stamp, error) {
-	joined, restored, err := lists(w.dir)
+	joined, restored, err := readStampLists(w.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (w *work) stamps(place int, target *os.File, conflicts []spec.Unapplied) (m
 		if err != nil {
 			continue
 		}
-		key := w.keyOf(place, c.Path)
+		key := w.stampKey(place, c.Path)
 		is := joined[key].CTime != 0 && st.Ctim.Nano() == cmp.Or(restored[key].CTime, joined[key].CTime)
 		if joined == nil || st.Mode&unix.S_IFMT == unix.S_IFDIR {
 			is = w.changedThen(path.Join(w.Places[place].Path, c.Path), time.Unix(st.Ctim.Unix()))
@@ -180,5 +180,5 @@ func (w *work) stamps(place int, target *os.File, conflicts []spec.Unapplied) (m
 
 // changedThen tells whether a change was in one of the journal's spans.
 func (w *work) changedThen(at string, ctime time.Time) bool {
-	return slices.ContainsFunc(w.Ours, func(s span) bool { return s.has(at, ctime) })
+	return slices.ContainsFunc(w.Ours, func(s span) bool { return s.contains(at, ctime) })
 }

@@ -18,14 +18,14 @@ const stillTime = 30 * time.Second
 // errNoFreezer is the condition of a host that cannot keep the processes of a sandbox still.
 var errNoFreezer = errors.New("the host has no freezer")
 
-// still calls f while all processes of the sandbox stand still, also if the sandbox was not paused
+// whileStill calls f while all processes of the sandbox stand still, also if the sandbox was not paused
 // before. The record says so first: if this process is killed, the processes stay still until
 // [Files.FinishJoin]. f returns false if it has left work half done, which has the same effect. The
 // caller must hold the sandbox.
 //
-// On a host without a freezer still calls f beside the processes, and returns errNoFreezer in note.
+// On a host without a freezer whileStill calls f beside the processes, and returns errNoFreezer in note.
 // Other notes are about processes that do not go on.
-func (v *Files) still(f func() (ended bool, err error)) (note, err error) {
+func (v *Files) whileStill(f func() (ended bool, err error)) (note, err error) {
 	r, err := record.Read(v.Path())
 	if err != nil {
 		return nil, record.NotFound(v.ID, err)
@@ -39,13 +39,13 @@ func (v *Files) still(f func() (ended bool, err error)) (note, err error) {
 		note, err = errNoFreezer, nil
 	}
 	if err != nil {
-		return nil, errors.Join(err, v.goOn(r))
+		return nil, errors.Join(err, v.resume(r))
 	}
 	ended, err := f()
 	if !ended {
 		return note, err
 	}
-	if failed := v.goOn(r); failed != nil {
+	if failed := v.resume(r); failed != nil {
 		note = fmt.Errorf("the processes of the sandbox stand still until its next command: %w", failed)
 	}
 	return note, err
@@ -76,9 +76,9 @@ func (v *Files) freeze() error {
 	return err
 }
 
-// goOn lets the processes go on that stop has frozen, and then notes the end of the join: only the
+// resume lets the processes go on that stop has frozen, and then notes the end of the join: only the
 // record says that the sandbox is paused for no other reason.
-func (v *Files) goOn(r record.Record) error {
+func (v *Files) resume(r record.Record) error {
 	if !r.Join.Paused {
 		err := v.letGoOn()
 		if err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, container.ErrNotRunning) {
@@ -108,5 +108,5 @@ func (v *Files) FinishJoin(ctx context.Context) error {
 	if err := inTurn(ctx, store, func() error { return v.keeper.resumeIn(ctx, r, store) }); err != nil {
 		return err
 	}
-	return v.goOn(r)
+	return v.resume(r)
 }

@@ -31,7 +31,7 @@ func (v *Files) switchLayers(ctx context.Context, bare bool, snapshot string, wh
 	if err != nil {
 		return err
 	}
-	s := &switching{files: v, record: r}
+	s := &layerSwitch{files: v, record: r}
 	if s.store, err = record.OpenStore(r.Init); err != nil {
 		return record.NotFound(v.ID, err)
 	}
@@ -67,8 +67,8 @@ func (v *Files) switchLayers(ctx context.Context, bare bool, snapshot string, wh
 	})
 }
 
-// A switching is a switch of layers under way.
-type switching struct {
+// A layerSwitch is a switch of layers under way.
+type layerSwitch struct {
 	files  *Files
 	record record.Record
 	store  *os.File
@@ -77,7 +77,7 @@ type switching struct {
 }
 
 // noTransactions refuses to have the files below a transaction change.
-func (s *switching) noTransactions(ctx context.Context) error {
+func (s *layerSwitch) noTransactions(ctx context.Context) error {
 	if err := s.files.keeper.resumeIn(ctx, s.record, s.store); err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (s *switching) noTransactions(ctx context.Context) error {
 // giveUpUndo discards the undo data of joined transactions: an undo would change other
 // layers than the transaction did. The switch must be Done, since a refused switch
 // keeps the undo history.
-func (s *switching) giveUpUndo() error {
+func (s *layerSwitch) giveUpUndo() error {
 	return eachTransaction(s.store, func(number int, _ *os.File, j Journal) error {
 		if j.State != txJoined {
 			return nil
@@ -102,7 +102,7 @@ func (s *switching) giveUpUndo() error {
 }
 
 // number chooses the new layers' numbers.
-func (s *switching) number() error {
+func (s *layerSwitch) number() error {
 	layers, err := makeDir(s.store, "layer")
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (s *switching) number() error {
 }
 
 // nameSnapshot says which snapshot is made, if one is.
-func (s *switching) nameSnapshot(name string) error {
+func (s *layerSwitch) nameSnapshot(name string) error {
 	if name == "" {
 		return nil
 	}
@@ -143,7 +143,7 @@ func (s *switching) nameSnapshot(name string) error {
 }
 
 // carryOut does all that can fail before anything is another.
-func (s *switching) carryOut(ctx context.Context, next func(*record.Record, record.Place, int)) (err error) {
+func (s *layerSwitch) carryOut(ctx context.Context, next func(*record.Record, record.Place, int)) (err error) {
 	v := s.files
 	if err := s.pause(); err != nil {
 		return err
@@ -152,7 +152,7 @@ func (s *switching) carryOut(ctx context.Context, next func(*record.Record, reco
 		return err
 	}
 	defer s.thread.Stop()
-	var frozen renamings
+	var frozen renamedPlaces
 	if s.record.Switch.Snapshot != "" {
 		frozen, err = s.wholeForSwitch(ctx)
 		defer frozen.close()
@@ -192,7 +192,7 @@ func (s *switching) carryOut(ctx context.Context, next func(*record.Record, reco
 		return err
 	}
 	s.record = changed
-	if err := s.thread.Do(s.covers.put); err != nil {
+	if err := s.thread.Do(s.covers.mountAll); err != nil {
 		return err
 	}
 	frozen.untieFrozen(ctx)
@@ -200,7 +200,7 @@ func (s *switching) carryOut(ctx context.Context, next func(*record.Record, reco
 }
 
 // stack makes the new overlays.
-func (s *switching) stack() error {
+func (s *layerSwitch) stack() error {
 	return s.files.keeper.stack(s.record, s.store, s.covers, func(_ int, c *cover) (*os.File, error) {
 		return makeDir(s.store, fmt.Sprintf("layer/%d", s.record.Switch.Layers[c.Path]))
 	})
@@ -228,7 +228,7 @@ func (all covers) freeze(frozen bool) error {
 }
 
 // busy words the error for mounts that are in use.
-func (s *switching) busy(err error) error {
+func (s *layerSwitch) busy(err error) error {
 	if !errors.Is(err, unix.EBUSY) && !errors.Is(err, statedir.ErrHeld) {
 		return err
 	}
@@ -245,7 +245,7 @@ func (s *switching) busy(err error) error {
 // end resumes the sandbox and then notes the end of the switch: only the record says that
 // the sandbox is paused for no other reason. Then it removes the layers that are not
 // needed any more.
-func (s *switching) end() error {
+func (s *layerSwitch) end() error {
 	w := s.record.Switch
 	var kept error
 	if w.Done { // while the sandbox stands still: no later transaction can have joined
@@ -272,7 +272,7 @@ func (s *switching) end() error {
 	return errors.Join(named, s.files.Keep(s.record))
 }
 
-func (s *switching) pause() error {
+func (s *layerSwitch) pause() error {
 	if s.record.Switch.Paused {
 		return nil
 	}

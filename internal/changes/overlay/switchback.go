@@ -22,7 +22,7 @@ func (v *Files) TakeBackSwitch() error {
 	if err != nil || r.Switch == nil {
 		return err
 	}
-	s := &switching{files: v, record: r}
+	s := &layerSwitch{files: v, record: r}
 	if s.store, err = record.OpenStore(r.Init); err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (v *Files) TakeBackSwitch() error {
 
 // uncoverRoot unmounts what a pivot that was cut short has left over the root of the sandbox's processes: the new root
 // before the pivot, or the old one after it.
-func (s *switching) uncoverRoot() error {
+func (s *layerSwitch) uncoverRoot() error {
 	if !slices.ContainsFunc(s.covers, (*cover).isRoot) {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (s *switching) uncoverRoot() error {
 }
 
 // finish mounts the new layers at the places where the present mount is still frozen.
-func (s *switching) finish() error {
+func (s *layerSwitch) finish() error {
 	if err := s.thread.Do(s.covers.mountedInPairs); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (s *switching) finish() error {
 	}
 	err = s.thread.Do(func() error {
 		s.covers = slices.DeleteFunc(slices.Clone(s.covers), func(c *cover) bool { return !mountns.IsFrozen(c.Path) })
-		return s.covers.look(mounts)
+		return s.covers.openMounts(mounts)
 	})
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (s *switching) finish() error {
 	if err != nil {
 		return err
 	}
-	if err := s.thread.Do(s.covers.put); err != nil {
+	if err := s.thread.Do(s.covers.mountAll); err != nil {
 		return err
 	}
 	// The new layers are empty. After an error the switch is done all the same, and untieFrozen tells the effect.

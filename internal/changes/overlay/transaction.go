@@ -87,7 +87,7 @@ func (t *Transaction) enter() (err error) {
 	if err := t.covers.freeze(true); err != nil {
 		return err
 	}
-	if err := t.covers.put(); err != nil {
+	if err := t.covers.mountAll(); err != nil {
 		return err
 	}
 	t.rootDir, err = mountns.Open("/")

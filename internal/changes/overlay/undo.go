@@ -34,7 +34,7 @@ func (v *Files) Undo(ctx context.Context, n int) error {
 	}
 	defer store.Close()
 	return inTurn(ctx, store, func() error {
-		note, err := v.still(func() (ended bool, err error) {
+		note, err := v.whileStill(func() (ended bool, err error) {
 			err = v.undoLast(ctx, r, store, n)
 			half, unread := PartialIn(store)
 			return len(half) == 0 && unread == nil, errors.Join(err, unread)

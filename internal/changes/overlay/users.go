@@ -18,7 +18,7 @@ import (
 
 // users names the processes of the sandbox that have their directory, or an open file, in
 // the old mounts. The processes are paused.
-func (s *switching) users() (all []string, err error) {
+func (s *layerSwitch) users() (all []string, err error) {
 	mounts := map[uint64]*cover{}
 	for _, c := range s.covers {
 		if id, err := mountID(int(c.live.Fd()), "", unix.AT_EMPTY_PATH); err == nil {

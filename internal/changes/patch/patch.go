@@ -41,7 +41,7 @@ const maxPatch = 1023 << 20
 // It lists the layers twice: first for the lines at the top.
 func Write(w io.Writer, o Options, trees ...Tree) error {
 	if !o.Short {
-		w = &bounded{to: w, left: maxPatch - 1}
+		w = &boundedWriter{to: w, left: maxPatch - 1}
 	}
 	p := &patch{out: bufio.NewWriter(w), short: o.Short}
 	for _, t := range trees {
@@ -52,13 +52,13 @@ func Write(w io.Writer, o Options, trees ...Tree) error {
 	return p.out.Flush()
 }
 
-// bounded is a writer that takes a number of bytes.
-type bounded struct {
+// A boundedWriter is a writer that takes a number of bytes.
+type boundedWriter struct {
 	to   io.Writer
 	left int
 }
 
-func (b *bounded) Write(data []byte) (int, error) {
+func (b *boundedWriter) Write(data []byte) (int, error) {
 	if len(data) > b.left {
 		return 0, fmt.Errorf("write a patch: it is larger than %d MiB, which git apply refuses; save a .tar", maxPatch>>20)
 	}

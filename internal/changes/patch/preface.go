@@ -25,17 +25,17 @@ func (p *patch) preface() error {
 			fmt.Fprintln(p.out, "# Owners, times, extended attributes, hard links, empty directories and special files cannot be in a patch.")
 			p.begun = true
 		}
-		if !below(c.Path, last.Path) {
+		if !isBelow(c.Path, last.Path) {
 			p.empty(last, replaced)
 		}
 		last = c
-		if !below(c.Path, replaced) {
+		if !isBelow(c.Path, replaced) {
 			replaced = ""
 		}
 		if replaced == "" && c.Was == spec.TypeDirectory && c.Type != c.Was {
 			replaced = c.Path
 		}
-		if err := p.lost(c, replaced); err != nil {
+		if err := p.noteLost(c, replaced); err != nil {
 			return err
 		}
 	}
@@ -58,8 +58,8 @@ func (p *patch) empty(c spec.Change, replaced string) {
 	}
 }
 
-// lost names the parts of a change that are not in the patch.
-func (p *patch) lost(c spec.Change, replaced string) error {
+// noteLost names the parts of a change that are not in the patch.
+func (p *patch) noteLost(c spec.Change, replaced string) error {
 	was, is := before(c), c.Type
 	switch c.Kind {
 	case spec.Created:
@@ -99,7 +99,7 @@ func (p *patch) replacement(path string, was, is spec.FileType, replaced string)
 		} else if err != nil {
 			return err
 		}
-		bad = bad || !content.fits(p.short)
+		bad = bad || !content.fitsPatch(p.short)
 	}
 	switch {
 	case !bad:
@@ -189,6 +189,6 @@ func isSpecial(t spec.FileType) bool {
 	return t == spec.TypeFIFO || t == spec.TypeSocket || t == spec.TypeDevice
 }
 
-func below(path, dir string) bool {
+func isBelow(path, dir string) bool {
 	return dir != "" && strings.HasPrefix(path, dir+"/")
 }

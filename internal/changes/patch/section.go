@@ -37,7 +37,7 @@ func (s *section) compare(c spec.Change) error {
 			return err
 		}
 	}
-	return s.added(c)
+	return s.writeAdded(c)
 }
 
 // before is the old type of a modified path.
@@ -56,14 +56,14 @@ func (s *section) removed(path string, was spec.FileType) error {
 	if err != nil {
 		return err
 	}
-	return s.whole(old, false)
+	return s.writeWhole(old, false)
 }
 
-func (s *section) added(c spec.Change) error {
+func (s *section) writeAdded(c spec.Change) error {
 	if c.Type != spec.TypeFile && c.Type != spec.TypeSymlink {
 		return nil
 	}
-	return s.whole(c, true)
+	return s.writeWhole(c, true)
 }
 
 // relinked writes a link with another target: as one that is gone and one that
@@ -73,7 +73,7 @@ func (s *section) relinked(c spec.Change) error {
 	if err != nil || old.Link == c.Link {
 		return err
 	}
-	return cmp.Or(s.whole(old, false), s.whole(c, true))
+	return cmp.Or(s.writeWhole(old, false), s.writeWhole(c, true))
 }
 
 // edited writes the difference between two files.
@@ -92,8 +92,8 @@ func (s *section) edited(c spec.Change) error {
 	}
 	a, b := s.tree.name("a", c.Path), s.tree.name("b", c.Path)
 	same := bytes.Equal(old.data, now.data) && !old.large
-	if !same && (!old.fits(s.short) || !now.fits(s.short)) {
-		s.unfit(old.large || now.large, "", a, b)
+	if !same && (!old.fitsPatch(s.short) || !now.fitsPatch(s.short)) {
+		s.noteUnfit(old.large || now.large, "", a, b)
 		return nil
 	}
 	wasMode, mode := gitMode(base), gitMode(c)
@@ -117,8 +117,8 @@ func (s *section) edited(c spec.Change) error {
 	return nil
 }
 
-// whole writes a file or a link that is new, or that is gone.
-func (s *section) whole(c spec.Change, isNew bool) error {
+// writeWhole writes a file or a link that is new, or that is gone.
+func (s *section) writeWhole(c spec.Change, isNew bool) error {
 	content, err := s.contentOf(c, isNew)
 	if err != nil {
 		return err
@@ -130,8 +130,8 @@ func (s *section) whole(c spec.Change, isNew bool) error {
 		from, to, old, now = a, "/dev/null", content.data, nil
 		what, action = "deleted", "the removal of "
 	}
-	if !content.fits(s.short) {
-		s.unfit(content.large, action, from, to)
+	if !content.fitsPatch(s.short) {
+		s.noteUnfit(content.large, action, from, to)
 		return nil
 	}
 	fmt.Fprintf(&s.text, "diff --git %s %s\n%s file mode %s\n", a, b, what, gitMode(c))
@@ -165,8 +165,8 @@ func (s *section) contentOf(c spec.Change, isNew bool) (text, error) {
 	return read(s.tree.OpenBelow, c.Path)
 }
 
-// unfit names files that a patch cannot hold.
-func (s *section) unfit(large bool, action, a, b string) {
+// noteUnfit names files that a patch cannot hold.
+func (s *section) noteUnfit(large bool, action, a, b string) {
 	if large {
 		fmt.Fprintf(&s.text, "# Too large for a patch: files %s and %s\n", a, b)
 		s.lacks = fmt.Sprintf("%sa file of more than %d MiB", action, maxSize>>20)

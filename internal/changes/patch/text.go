@@ -27,8 +27,8 @@ type text struct {
 	large  bool
 }
 
-// fits reports whether a patch can hold the file, or a short one.
-func (t text) fits(short bool) bool { return !t.large && (!short || !t.binary) }
+// fitsPatch reports whether a patch can hold the file, or a short one.
+func (t text) fitsPatch(short bool) bool { return !t.large && (!short || !t.binary) }
 
 // read reads the file of open.
 func read(open func(string) (*os.File, error), path string) (t text, err error) {

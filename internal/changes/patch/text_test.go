@@ -14,7 +14,7 @@ import (
 func TestWorstCasesAreBounded(t *testing.T) {
 	if kind := os.Getenv("PATCH_TEST_WORST"); kind != "" {
 		var b bytes.Buffer
-		if hunks(&b, worst(kind, 1), worst(kind, 2)); b.Len() == 0 {
+		if hunks(&b, worstText(kind, 1), worstText(kind, 2)); b.Len() == 0 {
 			t.Fatal("no hunk")
 		}
 		var m runtime.MemStats
@@ -39,8 +39,8 @@ func TestWorstCasesAreBounded(t *testing.T) {
 	}
 }
 
-// worst is as long as what is compared can be, or has as many lines.
-func worst(kind string, seed int) []byte {
+// worstText is as long as what is compared can be, or has as many lines.
+func worstText(kind string, seed int) []byte {
 	var b bytes.Buffer
 	for lines := 0; lines < maxLines-1 && b.Len() < maxSize-128; lines++ {
 		switch i := lines; kind {

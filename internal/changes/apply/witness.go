@@ -4,8 +4,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 )
 
-// A seen decides whether the sandbox has seen the present state of a path in the tree.
-type seen struct {
+// A witness decides whether the sandbox has seen the present state of a path in the tree.
+type witness struct {
 	tree *tree
 	// overlay says that the tree is on an overlay.
 	overlay bool
@@ -20,23 +20,23 @@ type seen struct {
 
 // changed tells whether others have changed an entry of the tree since the sandbox saw
 // it. A directory has also changed if others have done something in it.
-func (s *seen) changed(path string, e entry) bool {
-	if s.ours(path, e) {
+func (s *witness) changed(path string, e entry) bool {
+	if s.isStamped(path, e) {
 		return false
 	}
 	above, _ := layer.Split(path)
 	return s.unseen[above] || e.ctime > s.since
 }
 
-// ours tells whether an entry is as an earlier apply has left it.
-func (s *seen) ours(path string, e entry) bool {
+// isStamped tells whether an entry is as an earlier apply has left it.
+func (s *witness) isStamped(path string, e entry) bool {
 	stamp, ok := s.stamps[path]
 	return ok && stamp.CTime == e.ctime && (stamp.Inode == 0 || stamp.Inode == e.Ino)
 }
 
-// meet compares a directory of the tree with the layers' directory of the same path, and
+// compareDirectory compares a directory of the tree with the layers' directory of the same path, and
 // notes a difference.
-func (s *seen) meet(path string, o layer.Origin) {
+func (s *witness) compareDirectory(path string, o layer.Origin) {
 	if s.overlay || o == layer.OriginSame {
 		return
 	}
@@ -62,7 +62,7 @@ func (s *seen) meet(path string, o layer.Origin) {
 // replacedByTimes tells by times whether a directory was replaced, where no file handle
 // can tell. A change in the directory sets ctime and mtime to the same moment; a rename
 // sets ctime alone.
-func (s *seen) replacedByTimes(path string, e entry) bool {
+func (s *witness) replacedByTimes(path string, e entry) bool {
 	if !s.changed(path, e) {
 		return false
 	}
@@ -87,10 +87,10 @@ func (p *Plan) checkPlace(path string) {
 	}
 }
 
-// goes finds the conflicts of a removed entry and of all entries below it.
-func (p *Plan) goes(path string, e entry, reason string) error {
+// checkRemoval finds the conflicts of a removed entry and of all entries below it.
+func (p *Plan) checkRemoval(path string, e entry, reason string) error {
 	if !e.dir() {
-		return p.goesOne(path, e, reason)
+		return p.checkRemovalOf(path, e, reason)
 	}
 	if e.mount {
 		return nil // victim refuses mounts
@@ -98,7 +98,7 @@ func (p *Plan) goes(path string, e entry, reason string) error {
 	var dirs []place
 	err := p.tree.walk(path, func(at string, e entry) error {
 		if !e.dir() {
-			return p.goesOne(at, e, "would be removed with its directory, and has changed on the host since the sandbox began")
+			return p.checkRemovalOf(at, e, "would be removed with its directory, and has changed on the host since the sandbox began")
 		}
 		if p.seen.changed(at, e) {
 			dirs = append(dirs, place{at, e})
@@ -125,7 +125,7 @@ type place struct {
 	entry entry
 }
 
-func (p *Plan) goesOne(path string, e entry, reason string) error {
+func (p *Plan) checkRemovalOf(path string, e entry, reason string) error {
 	if e.links > 1 && !p.overlay {
 		p.shared[e.inode()] = true
 	}
@@ -169,7 +169,7 @@ func (p *Plan) findKin() {
 	}
 	for path := range p.o.Stamps {
 		e, err := p.tree.stat(path)
-		if err == nil && !e.dir() && p.shared[e.inode()] && p.seen.ours(path, e) {
+		if err == nil && !e.dir() && p.shared[e.inode()] && p.seen.isStamped(path, e) {
 			p.kin = append(p.kin, place{path, e})
 		}
 	}
