@@ -89,7 +89,7 @@ func Create(root, id string, spec *specs.Spec, opts Options) (*Container, error)
 		config.Namespaces.Add(configs.NEWUSER, opts.UserNamespace)
 	}
 	lc, err := libcontainer.Create(root, id, config)
-	if err != nil && !errors.Is(err, ErrInvalidID) && made(root, id) { // since it looked
+	if err != nil && !errors.Is(err, ErrInvalidID) && exists(root, id) { // since it looked
 		err = ErrExist
 	}
 	if err != nil {
@@ -106,9 +106,9 @@ func Create(root, id string, spec *specs.Spec, opts Options) (*Container, error)
 	return c, nil
 }
 
-// made says that a container of that id is there, or is being made. Its processes may be
+// exists says that a container of that id is there, or is being made. Its processes may be
 // the reason why another create of the id has failed.
-func made(root, id string) bool {
+func exists(root, id string) bool {
 	_, err := os.Lstat(filepath.Join(root, id))
 	return err == nil
 }
@@ -124,7 +124,7 @@ func lockNew(path string) (stateLock, error) {
 	if err != nil {
 		return lock, err
 	}
-	empty, err := lock.empty()
+	empty, err := lock.isEmpty()
 	if err == nil && !empty {
 		err = ErrExist
 	}

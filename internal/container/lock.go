@@ -54,8 +54,8 @@ func lockState(path string) (stateLock, error) {
 
 func (l stateLock) release() { l.dir.Close() }
 
-// empty says whether nothing is in the directory yet.
-func (l stateLock) empty() (bool, error) {
+// isEmpty says whether nothing is in the directory yet.
+func (l stateLock) isEmpty() (bool, error) {
 	names, err := os.ReadDir(l.dir.Name())
 	return len(names) == 0, err
 }

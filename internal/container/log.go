@@ -23,16 +23,16 @@ func SetLog(log *slog.Logger) {
 		logrus.SetLevel(logrus.DebugLevel)
 	}
 	hooks := logrus.LevelHooks{}
-	hooks.Add(forward{log})
+	hooks.Add(logForwarder{log})
 	logrus.StandardLogger().ReplaceHooks(hooks)
 }
 
-// forward is the logrus hook that hands entries on.
-type forward struct{ log *slog.Logger }
+// A logForwarder is the logrus hook that hands entries on.
+type logForwarder struct{ log *slog.Logger }
 
-func (f forward) Levels() []logrus.Level { return logrus.AllLevels }
+func (f logForwarder) Levels() []logrus.Level { return logrus.AllLevels }
 
-func (f forward) Fire(e *logrus.Entry) error {
+func (f logForwarder) Fire(e *logrus.Entry) error {
 	ctx := context.Background()
 	level := slogLevel(e.Level)
 	if !f.log.Enabled(ctx, level) {

@@ -25,8 +25,8 @@ type initProcess struct {
 	start uint64
 }
 
-// runs is true if that cannot be told, for example because too many files are open.
-func (i initProcess) runs() bool {
+// isRunning is true if that cannot be told, for example because too many files are open.
+func (i initProcess) isRunning() bool {
 	start, err := process.Started(i.pid)
 	if err != nil {
 		return !errors.Is(err, fs.ErrNotExist)
@@ -68,7 +68,7 @@ func (c *Container) noteInit(pid int) {
 // takes a container for stopped whose other threads run (v1.5.2, container_linux.go:hasInit).
 func (c *Container) initRuns() bool {
 	init := c.initOf()
-	return init.pid > 0 && init.runs()
+	return init.pid > 0 && init.isRunning()
 }
 
 // correct is the status of a container that libcontainer takes for stopped.

@@ -161,13 +161,13 @@ func compileInChild(ctx context.Context, config *configs.Seccomp) (Filter, error
 		return Filter{}, ctx.Err()
 	}
 	if errors.Is(err, errEnded) {
-		return Filter{}, errors.Join(errEnded, said(output))
+		return Filter{}, errors.Join(errEnded, childError(output))
 	}
 	return f, err
 }
 
-// said is the message that a child left.
-func said(output *os.File) error {
+// childError is the message that a child left, as an error.
+func childError(output *os.File) error {
 	text, err := io.ReadAll(io.NewSectionReader(output, 0, 4096))
 	if err != nil {
 		return err

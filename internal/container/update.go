@@ -97,8 +97,8 @@ func applyCPU(to *cgroups.Resources, cpu *specs.LinuxCPU) {
 		to.CpuShares = *shares
 		to.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(*shares)
 	}
-	set(&to.CpuRtPeriod, cpu.RealtimePeriod)
-	set(&to.CpuRtRuntime, cpu.RealtimeRuntime)
+	setIfGiven(&to.CpuRtPeriod, cpu.RealtimePeriod)
+	setIfGiven(&to.CpuRtRuntime, cpu.RealtimeRuntime)
 	// Empty and nil mean "as it is".
 	to.CpuBurst, to.CPUIdle = cpu.Burst, cpu.Idle
 	to.CpusetCpus, to.CpusetMems = cpu.Cpus, cpu.Mems
@@ -109,15 +109,15 @@ func applyMemory(to *cgroups.Resources, memory *specs.LinuxMemory) {
 	if swap == nil && memory.Limit != nil && *memory.Limit == -1 {
 		swap = new(int64) // a swap limit without a memory limit is refused
 	}
-	set(&to.Memory, memory.Limit)
-	set(&to.MemorySwap, swap)
-	set(&to.MemoryReservation, memory.Reservation)
-	set(&to.MemoryCheckBeforeUpdate, memory.CheckBeforeUpdate)
+	setIfGiven(&to.Memory, memory.Limit)
+	setIfGiven(&to.MemorySwap, swap)
+	setIfGiven(&to.MemoryReservation, memory.Reservation)
+	setIfGiven(&to.MemoryCheckBeforeUpdate, memory.CheckBeforeUpdate)
 }
 
 func applyBlockIO(to *cgroups.Resources, io *specs.LinuxBlockIO) {
-	set(&to.BlkioWeight, io.Weight)
-	set(&to.BlkioLeafWeight, io.LeafWeight)
+	setIfGiven(&to.BlkioWeight, io.Weight)
+	setIfGiven(&to.BlkioLeafWeight, io.LeafWeight)
 	for _, d := range io.WeightDevice {
 		to.BlkioWeightDevice = withWeight(to.BlkioWeightDevice, d)
 	}
@@ -146,8 +146,8 @@ func withWeight(list []*cgroups.WeightDevice, d specs.LinuxWeightDevice) []*cgro
 		}
 		return same
 	})
-	set(&w.Weight, d.Weight)
-	set(&w.LeafWeight, d.LeafWeight)
+	setIfGiven(&w.Weight, d.Weight)
+	setIfGiven(&w.LeafWeight, d.LeafWeight)
 	return append(list, w)
 }
 
@@ -178,8 +178,8 @@ func applyIntelRdt(config *configs.Config, rdt IntelRdt) error {
 	return nil
 }
 
-// set changes the field if there is a value for it.
-func set[T any](field *T, value *T) {
+// setIfGiven changes the field if there is a value for it.
+func setIfGiven[T any](field *T, value *T) {
 	if value != nil {
 		*field = *value
 	}

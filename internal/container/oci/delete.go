@@ -28,7 +28,7 @@ removed, too.
 				Usage: "kill it (SIGKILL) if it runs; an id that does not exist is no error"},
 		},
 		Action: commandline.WithArgs(1, 1, func(ctx context.Context, cmd *cli.Command) error {
-			if done, err := onSandbox.do(ctx, cmd); done {
+			if done, err := onSandbox.run(ctx, cmd); done {
 				return err
 			}
 			return deleteContainer(ctx, cmd, cmd.Bool("force"))

@@ -71,7 +71,7 @@ failed, 126 not executable, 127 not found, 128+n killed by signal n.`,
 			&cli.BoolFlag{Name: "ignore-paused", Usage: "also in a paused container: the process waits"},
 		),
 		Action: commandline.WithArgs(1, -1, func(ctx context.Context, cmd *cli.Command) error {
-			if done, err := onSandbox.do(ctx, cmd); done {
+			if done, err := onSandbox.run(ctx, cmd); done {
 				return err
 			}
 			status, err := execInContainer(ctx, cmd, ofSandboxes)

@@ -11,7 +11,7 @@ import (
 // has been done, if the argument names no sandbox. A nil OnSandbox knows no sandboxes.
 type OnSandbox func(ctx context.Context, cmd *cli.Command) (done bool, err error)
 
-func (f OnSandbox) do(ctx context.Context, cmd *cli.Command) (done bool, err error) {
+func (f OnSandbox) run(ctx context.Context, cmd *cli.Command) (done bool, err error) {
 	if f == nil {
 		return false, nil
 	}

@@ -22,7 +22,7 @@ that of the container's first process, 0 once all its threads have ended.
     # ` + commandline.Program + ` state web-1 | jq -r .status
     running`,
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			if done, err := onSandbox.do(ctx, cmd); done {
+			if done, err := onSandbox.run(ctx, cmd); done {
 				return err
 			}
 			return commandline.OnContainer(1, printState)(ctx, cmd)
