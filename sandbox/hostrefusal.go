@@ -28,16 +28,16 @@ func (c hostCommand) notRun(err error) *fault.NotRunError {
 }
 
 // missing finds the file that the program needs.
-func (c hostCommand) missing() (process.Missing, bool) {
+func (c hostCommand) missing() (process.MissingFile, bool) {
 	root, err := descriptor.OpenFile(unix.AT_FDCWD, "/", 0, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
-		return process.Missing{}, false
+		return process.MissingFile{}, false
 	}
 	defer root.Close()
 	dir := c.Dir
 	if dir == "" {
 		if dir, err = os.Getwd(); err != nil {
-			return process.Missing{}, false
+			return process.MissingFile{}, false
 		}
 	}
 	return process.FindMissing(root, process.Call{Name: c.Args[0], Dir: dir, Path: os.Getenv("PATH")})

@@ -213,14 +213,14 @@ func (i ID) End(patience time.Duration) error {
 	return killed.Await(patience)
 }
 
-// Killed is a process that was killed. The zero value stands for a process that had ended before.
-type Killed struct {
+// A Victim is a process that was killed. The zero value stands for a process that had ended before.
+type Victim struct {
 	pid   int
 	pidfd *os.File
 }
 
 // Kill kills the process. The caller must close k.
-func (i ID) Kill() (k Killed, err error) {
+func (i ID) Kill() (k Victim, err error) {
 	if !i.IsHere() || i.Pid <= 1 {
 		return k, fmt.Errorf("process %d cannot be told from others here", i.Pid)
 	}
@@ -234,18 +234,18 @@ func (i ID) Kill() (k Killed, err error) {
 	if err := unix.PidfdSendSignal(int(pidfd.Fd()), unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return k, errors.Join(err, pidfd.Close())
 	}
-	return Killed{i.Pid, pidfd}, nil
+	return Victim{i.Pid, pidfd}, nil
 }
 
 // Close frees what k holds.
-func (k Killed) Close() {
+func (k Victim) Close() {
 	if k.pidfd != nil {
 		k.pidfd.Close()
 	}
 }
 
 // Await returns when the process is gone.
-func (k Killed) Await(patience time.Duration) error {
+func (k Victim) Await(patience time.Duration) error {
 	if k.pidfd == nil {
 		return nil
 	}

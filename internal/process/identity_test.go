@@ -53,7 +53,7 @@ func TestAwaitHasAnEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pidfd.Close()
-	if err := (Killed{id.Pid, pidfd}).Await(10 * time.Millisecond); err == nil {
+	if err := (Victim{id.Pid, pidfd}).Await(10 * time.Millisecond); err == nil {
 		t.Error("no error, and the process lives")
 	}
 }

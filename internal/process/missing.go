@@ -22,8 +22,8 @@ type Call struct {
 	Path string // the value of PATH
 }
 
-// A Missing file is the reason for which a program that exists cannot be executed.
-type Missing struct {
+// A MissingFile is the reason for which a program that exists cannot be executed.
+type MissingFile struct {
 	// File is the missing file, a path in the root.
 	File string
 	// reason is a clause about the file.
@@ -33,7 +33,7 @@ type Missing struct {
 }
 
 // Reason says in one clause which file is missing. where names the root, such as "in the sandbox".
-func (m Missing) Reason(where string) string {
+func (m MissingFile) Reason(where string) string {
 	text := m.reason + " is not found " + where
 	if m.advice != "" {
 		text += "; " + m.advice
@@ -43,17 +43,17 @@ func (m Missing) Reason(where string) string {
 
 // FindMissing finds the file for which the execution of a program in a root has ended with ENOENT. It returns false
 // if the program itself is missing, or if the reason is not known.
-func FindMissing(root *os.File, call Call) (Missing, bool) {
+func FindMissing(root *os.File, call Call) (MissingFile, bool) {
 	for _, file := range call.candidates() {
 		s := search{root: root, dir: call.Dir}
 		if m, found := s.program(file, 0); found {
 			return m, true
 		}
 		if s.exists {
-			return Missing{}, false
+			return MissingFile{}, false
 		}
 	}
-	return Missing{}, false
+	return MissingFile{}, false
 }
 
 // FormatHint says why the execution of a program in a root has ended with ENOEXEC. It is empty if the reason is not known.
@@ -74,7 +74,7 @@ func FormatHint(root *os.File, call Call) string {
 		case bytes.HasPrefix(head, []byte("#!")):
 			return "its first line names no interpreter"
 		}
-		return "the file does not begin with #! and an interpreter; run it with its interpreter, for example: sh " + shown(file)
+		return "the file does not begin with #! and an interpreter; run it with its interpreter, for example: sh " + printable(file)
 	}
 	return ""
 }
@@ -120,28 +120,28 @@ const (
 )
 
 // program looks at one program, or at the interpreter of one.
-func (s *search) program(file string, depth int) (Missing, bool) {
+func (s *search) program(file string, depth int) (MissingFile, bool) {
 	f, last, err := s.follow(file)
 	if f != nil || last != s.absolute(file) {
 		s.exists = true
 	}
 	if isMissing(err) && s.exists {
-		m := Missing{File: path.Clean(last)}
-		if m.reason = "its interpreter " + shown(file); depth == 0 {
-			m.reason = shown(file)
+		m := MissingFile{File: path.Clean(last)}
+		if m.reason = "its interpreter " + printable(file); depth == 0 {
+			m.reason = printable(file)
 		}
 		if last != s.absolute(file) {
-			m.reason += " is a link to " + shown(m.File) + ", and the target"
+			m.reason += " is a link to " + printable(m.File) + ", and the target"
 		}
 		return m, true
 	}
 	if err != nil {
-		return Missing{}, false
+		return MissingFile{}, false
 	}
 	defer f.Close()
 	head, err := readHead(f)
 	if err != nil {
-		return Missing{}, false
+		return MissingFile{}, false
 	}
 	if interpreter, ok := scriptInterpreter(head); ok && depth < mostInterpreters {
 		return s.interpreter(file, interpreter, depth)
@@ -150,31 +150,31 @@ func (s *search) program(file string, depth int) (Missing, bool) {
 }
 
 // interpreter looks at the interpreter of a script.
-func (s *search) interpreter(script, name string, depth int) (Missing, bool) {
+func (s *search) interpreter(script, name string, depth int) (MissingFile, bool) {
 	m, found := s.program(name, depth+1)
 	if found && strings.HasSuffix(name, "\r") {
-		m.reason = fmt.Sprintf("the first line of %s ends with a carriage return, and its interpreter %q", shown(script), name)
-		m.advice = `remove the carriage returns, for example with: sed -i 's/\r$//' ` + shown(script)
+		m.reason = fmt.Sprintf("the first line of %s ends with a carriage return, and its interpreter %q", printable(script), name)
+		m.advice = `remove the carriage returns, for example with: sed -i 's/\r$//' ` + printable(script)
 		m.File = ""
 	}
 	return m, found
 }
 
 // loader looks at the loader of an ELF program.
-func (s *search) loader(f *os.File, file string, depth int) (Missing, bool) {
+func (s *search) loader(f *os.File, file string, depth int) (MissingFile, bool) {
 	name := elfLoader(f)
 	if name == "" {
-		return Missing{}, false
+		return MissingFile{}, false
 	}
 	loader, last, err := s.follow(name)
 	descriptor.Close(loader)
 	if !isMissing(err) {
-		return Missing{}, false
+		return MissingFile{}, false
 	}
-	m := Missing{File: path.Clean(last), advice: "build the program for this system, or link it statically"}
-	m.reason = "its loader " + shown(name)
+	m := MissingFile{File: path.Clean(last), advice: "build the program for this system, or link it statically"}
+	m.reason = "its loader " + printable(name)
 	if depth > 0 {
-		m.reason = "the loader " + shown(name) + " of its interpreter " + shown(file)
+		m.reason = "the loader " + printable(name) + " of its interpreter " + printable(file)
 	}
 	return m, true
 }
@@ -270,8 +270,8 @@ func scriptInterpreter(head []byte) (string, bool) {
 	return line, line != ""
 }
 
-// shown is a path for a message. A file can have any bytes in its name.
-func shown(name string) string {
+// printable is a path for a message. A file can have any bytes in its name.
+func printable(name string) string {
 	if len(name) > shownBytes {
 		name = name[:shownBytes] + "…"
 	}

@@ -147,7 +147,7 @@ func (s *sandbox) resists(t testing.TB, user uint32, victim int) {
 	c := asProbe("attack", strconv.Itoa(victim))
 	c.UID, c.GID = user, user
 	var got map[string]string
-	if err := json.Unmarshal([]byte(s.ok(t, c)), &got); err != nil {
+	if err := json.Unmarshal([]byte(s.mustRun(t, c)), &got); err != nil {
 		t.Fatal(err)
 	}
 	if len(got) < 60 {
@@ -209,7 +209,7 @@ func testStorm(t *testing.T, id uint32, signal string) {
 	other := command("true")
 	other.UID, other.GID = 2000, 2000
 	for range 30 {
-		s.ok(t, other)
+		s.mustRun(t, other)
 	}
 	victims.Wait()
 	if err := storm.Signal(unix.SIGKILL); err != nil {
@@ -263,7 +263,7 @@ func TestStopsDoNotWakeTheAgent(t *testing.T) {
 		return n
 	}
 	before := wakes()
-	s.ok(t, command("sh", "-c", fmt.Sprintf("for i in $(seq 500); do kill -STOP %d; kill -CONT %[1]d; done", pid)))
+	s.mustRun(t, command("sh", "-c", fmt.Sprintf("for i in $(seq 500); do kill -STOP %d; kill -CONT %[1]d; done", pid)))
 	if n := wakes() - before; n > 100 {
 		t.Errorf("woken %d times by 500 stops", n)
 	}

@@ -90,7 +90,7 @@ func TestExecEntersGroupsOfV1(t *testing.T) {
 	s := open(t)
 	c := command("cat", "/proc/self/cgroup", "/proc/1/cgroup")
 	c.Cgroup.Tasks = files
-	got := s.ok(t, c)
+	got := s.mustRun(t, c)
 	for _, controller := range controllers {
 		if n := strings.Count(got, controller+":"+filepath.Join(groupPath(t, "self", controller), groupName())+"\n"); n != 1 {
 			t.Errorf("%d of two processes are in the group of %s:\n%s", n, controller, got)
@@ -131,12 +131,12 @@ func TestExecIsForkedIntoTheGroupOfV2(t *testing.T) {
 		defer dir.Close()
 		c := command("cat", "/proc/self/cgroup")
 		c.Cgroup.Dir = dir
-		if got := s.ok(t, c); !strings.HasSuffix(got, "/"+groupName()+"/exec") {
+		if got := s.mustRun(t, c); !strings.HasSuffix(got, "/"+groupName()+"/exec") {
 			t.Errorf("%#x: the command is in %s", flags, got)
 		}
 		// A detached one, whose drainer stays with the agent.
 		c.Args = []string{"sh", "-c", "read line </tmp/fifo"}
-		s.ok(t, command("sh", "-c", "rm -f /tmp/fifo; mkfifo -m 666 /tmp/fifo"))
+		s.mustRun(t, command("sh", "-c", "rm -f /tmp/fifo; mkfifo -m 666 /tmp/fifo"))
 		detach(t, &c, 1000)
 		p, err := s.Start(within(t, testhost.Patience), c)
 		if err != nil {
@@ -145,7 +145,7 @@ func TestExecIsForkedIntoTheGroupOfV2(t *testing.T) {
 		if got := groupPath(t, s.drainerOnHost(t), ""); !strings.HasSuffix(got, "/agent") {
 			t.Errorf("the drainer is in %s", got)
 		}
-		s.ok(t, command("sh", "-c", "echo go >/tmp/fifo"))
+		s.mustRun(t, command("sh", "-c", "echo go >/tmp/fifo"))
 		finish(t, p)
 	}
 }
@@ -189,7 +189,7 @@ func TestExecThatCannotEnterItsGroupDoesNotRun(t *testing.T) {
 			}
 		}
 	}
-	if got := s.ok(t, command("ls", "/tmp")); got != "" {
+	if got := s.mustRun(t, command("ls", "/tmp")); got != "" {
 		t.Errorf("a command ran: %s", got)
 	}
 	testhost.Eventually(t, "no process but two", func() bool { return len(s.inside(t)) == 2 })

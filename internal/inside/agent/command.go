@@ -49,7 +49,7 @@ type Command struct {
 	Cgroup Cgroup
 	// Detach, where it is not nil, has the command outlive this connection. It
 	// has no Stdout and no Stderr of the caller's then.
-	Detach *Detach
+	Detach *Detachment
 	// Root is a directory that is the command's root in place of the sandbox's: the
 	// sandbox's files as another mount namespace shows them. Nil: the sandbox's root. Dir
 	// and all lookups of the command lie in it. The caller must keep that namespace, since
@@ -73,8 +73,8 @@ type Cgroup struct {
 	Tasks []*os.File
 }
 
-// Detach keeps a command without a host.
-type Detach struct {
+// A Detachment keeps a command without a host.
+type Detachment struct {
 	// ID is the id for [Conn.Attach].
 	ID ExecID
 	// Stdout and Stderr keep the first and the last bytes of each stream, Limit in all, in the

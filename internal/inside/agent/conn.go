@@ -68,7 +68,7 @@ func (c *Conn) greeting(ctx context.Context) error {
 	e, _, err := c.control.receive(ctx, false)
 	switch {
 	case err != nil:
-		return gone(err)
+		return asGone(err)
 	case e.kind == eventFatal:
 		return fmt.Errorf("%s: %w", e.stage, e.errno)
 	case e.kind != eventHello:
@@ -112,7 +112,7 @@ func (c *Conn) Begin(ctx context.Context, cmd Command) (*Process, error) {
 	cmd.PlainNewlines = cmd.PlainNewlines && c.version >= newlinesVersion
 	p, err := c.begin(ctx, &cmd)
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", cmd.Args[0], gone(err))
+		return nil, fmt.Errorf("start %s: %w", cmd.Args[0], asGone(err))
 	}
 	return p, nil
 }
@@ -144,12 +144,12 @@ func (c *Conn) begin(ctx context.Context, cmd *Command) (_ *Process, err error) 
 	}()
 	if cmd.Meanwhile == nil { // the child finds the first message, and need not wait
 		var first []byte
-		first, payload = part(payload)
+		first, payload = cutMessage(payload)
 		err = p.setup.trySend(first) // never has to wait: it is the first
 	}
 	if err == nil {
 		r, fds := cmd.request(size, execTheirs, setupTheirs)
-		err = c.ask(ctx, r, fds)
+		err = c.sendRequest(ctx, r, fds)
 		runtime.KeepAlive(cmd)
 	}
 	// Now only the agent has the other ends. So its death closes them.
@@ -168,9 +168,9 @@ func (c *Conn) begin(ctx context.Context, cmd *Command) (_ *Process, err error) 
 	return p, nil
 }
 
-// part cuts off one message: a sixth of a socket's buffer if net.core.wmem_default is the
+// cutMessage cuts off one message: a sixth of a socket's buffer if net.core.wmem_default is the
 // kernel's own.
-func part(payload []byte) (first, rest []byte) {
+func cutMessage(payload []byte) (first, rest []byte) {
 	n := min(len(payload), 32<<10)
 	return payload[:n], payload[n:]
 }
@@ -180,7 +180,7 @@ func part(payload []byte) (first, rest []byte) {
 func sendParts(ctx context.Context, setup *socket, payload []byte) error {
 	for len(payload) > 0 {
 		var first []byte
-		first, payload = part(payload)
+		first, payload = cutMessage(payload)
 		if err := setup.send(ctx, first, nil); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
@@ -190,8 +190,8 @@ func sendParts(ctx context.Context, setup *socket, payload []byte) error {
 	return nil
 }
 
-// ask sends a request, with descriptors.
-func (c *Conn) ask(ctx context.Context, r request, fds []int) error {
+// sendRequest sends a request, with descriptors.
+func (c *Conn) sendRequest(ctx context.Context, r request, fds []int) error {
 	if err := c.sending.Acquire(ctx, 1); err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func TestTiedAgentEndsWithItsConnection(t *testing.T) {
 func TestTieIsReadBeforeTheEnd(t *testing.T) {
 	s := start(t, listening(t, filepath.Join(t.TempDir(), "agent.sock")))
 	unread := unix.PollFd{Events: unix.POLLIN}
-	if err := s.control.use(func(fd uintptr) { unread.Fd = int32(fd) }); err != nil {
+	if err := s.control.withDescriptor(func(fd uintptr) { unread.Fd = int32(fd) }); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := unix.Poll([]unix.PollFd{unread}, int(testhost.Patience.Milliseconds())); n != 1 {
@@ -189,8 +189,8 @@ func TestVersionsThatDifferSayWhatToDo(t *testing.T) {
 		{protocolVersion + 1, "speaks version 7 of the protocol, this sandbox-runtime 2 to 6: use the newer sandbox-runtime that made it, or make it anew"},
 		{oldestVersion - 1, "speaks version 1 of the protocol, this sandbox-runtime 2 to 6: make the sandbox anew"},
 	} {
-		f := newFake(t)
-		tell(int(f.guest.Fd()), eventHello, func(b []byte) { b[8] = test.version })
+		f := newFakeAgent(t)
+		sendEvent(int(f.guest.Fd()), eventHello, func(b []byte) { b[8] = test.version })
 		err := f.Ready(within(t, testhost.Patience))
 		var differ *VersionError
 		if !errors.As(err, &differ) || !strings.HasSuffix(err.Error(), test.want) {

@@ -13,7 +13,7 @@ import (
 // does. The agent reads it before it can see that end, so no answer is waited
 // for.
 func (c *Conn) Tie(ctx context.Context) error {
-	if err := c.tell(ctx, request{kind: requestTie}); err != nil {
+	if err := c.sendOneWay(ctx, request{kind: requestTie}); err != nil {
 		return fmt.Errorf("tie the sandbox to this connection: %w", err)
 	}
 	return nil
@@ -29,7 +29,7 @@ func (c *Conn) KeepsTail() bool { return c.version >= ringVersion }
 // The agent keeps ended commands until then, or until it needs the place: it keeps 256,
 // and drops those that ended first.
 func (c *Conn) Forget(ctx context.Context, id ExecID) error {
-	if err := c.tell(ctx, request{kind: requestForget, id: id}); err != nil {
+	if err := c.sendOneWay(ctx, request{kind: requestForget, id: id}); err != nil {
 		return fmt.Errorf("forget the detached command %s: %w", id, err)
 	}
 	return nil
@@ -40,7 +40,7 @@ func (c *Conn) Forget(ctx context.Context, id ExecID) error {
 func (c *Conn) Withhold(ctx context.Context) error {
 	err := c.withhold(ctx)
 	if err != nil {
-		return fmt.Errorf("withhold the set-group-ID bit from commands of the sandbox: %w", gone(err))
+		return fmt.Errorf("withhold the set-group-ID bit from commands of the sandbox: %w", asGone(err))
 	}
 	return nil
 }
@@ -66,9 +66,9 @@ func (c *Conn) withhold(ctx context.Context) error {
 	return nil
 }
 
-// tell is ask for a request without an answer.
-func (c *Conn) tell(ctx context.Context, r request) error {
-	return gone(c.ask(ctx, r, nil))
+// sendOneWay is sendRequest for a request without an answer.
+func (c *Conn) sendOneWay(ctx context.Context, r request) error {
+	return asGone(c.sendRequest(ctx, r, nil))
 }
 
 // query sends a request that is answered on a socket of its own.
@@ -77,7 +77,7 @@ func (c *Conn) query(ctx context.Context, r request) (*socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = c.ask(ctx, r, []int{theirs})
+	err = c.sendRequest(ctx, r, []int{theirs})
 	descriptor.CloseFD(theirs)
 	if err != nil {
 		return nil, errors.Join(err, ours.close())
@@ -91,7 +91,7 @@ func (c *Conn) query(ctx context.Context, r request) (*socket, error) {
 func (c *Conn) Attach(ctx context.Context, id ExecID) (*Process, error) {
 	p, err := c.attach(ctx, id)
 	if err != nil {
-		return nil, fmt.Errorf("attach to the detached command %s: %w", id, gone(err))
+		return nil, fmt.Errorf("attach to the detached command %s: %w", id, asGone(err))
 	}
 	return p, nil
 }
@@ -123,7 +123,7 @@ func (c *Conn) attach(ctx context.Context, id ExecID) (*Process, error) {
 func (c *Conn) Detached(ctx context.Context) ([]ExecID, error) {
 	list, err := c.detachedList(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list the detached commands of the sandbox: %w", gone(err))
+		return nil, fmt.Errorf("list the detached commands of the sandbox: %w", asGone(err))
 	}
 	return list, nil
 }

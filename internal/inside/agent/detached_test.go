@@ -34,7 +34,7 @@ func detach(t testing.TB, c *Command, limit int64) output {
 		}
 		t.Cleanup(func() { (*f).Close() })
 	}
-	c.Detach = &Detach{ID: newExecID(), Stdout: o.stdout, Stderr: o.stderr, Limit: limit}
+	c.Detach = &Detachment{ID: newExecID(), Stdout: o.stdout, Stderr: o.stderr, Limit: limit}
 	return o
 }
 
@@ -47,13 +47,13 @@ func newExecID() ExecID {
 
 func (o output) read(t testing.TB) (stdout, stderr string) {
 	t.Helper()
-	stdout, _ = kept(t, o.stdout)
-	stderr, _ = kept(t, o.stderr)
+	stdout, _ = keptOutput(t, o.stdout)
+	stderr, _ = keptOutput(t, o.stderr)
 	return stdout, stderr
 }
 
-// kept is the output in a file, and how many bytes are missing.
-func kept(t testing.TB, f *os.File) (text string, omitted int64) {
+// keptOutput is the output in a file, and how many bytes are missing.
+func keptOutput(t testing.TB, f *os.File) (text string, omitted int64) {
 	t.Helper()
 	var b strings.Builder
 	_, err := streams.LogFile{File: f, Ring: true}.Copy(&b, 0, func(n int64) error { omitted += n; return nil })
@@ -165,11 +165,11 @@ func TestDetachedOutputIsBounded(t *testing.T) {
 	if exit := finish(t, p); exit.Status != 0 {
 		t.Errorf("status %#x", exit.Status)
 	}
-	stdout, omitted := kept(t, out.stdout)
+	stdout, omitted := keptOutput(t, out.stdout)
 	if stdout != strings.Repeat("x", 100_001-4)+"last" || omitted != 20_000_004-100_001 {
 		t.Errorf("%d bytes are kept, and %d are not; the last are %q", len(stdout), omitted, stdout[max(0, len(stdout)-10):])
 	}
-	if stderr, omitted := kept(t, out.stderr); stderr != strings.Repeat("y", 100_001) || omitted != 300_000-100_001 {
+	if stderr, omitted := keptOutput(t, out.stderr); stderr != strings.Repeat("y", 100_001) || omitted != 300_000-100_001 {
 		t.Errorf("%d bytes are kept, and %d are not", len(stderr), omitted)
 	}
 	for _, f := range []*os.File{out.stdout, out.stderr} {
@@ -243,7 +243,7 @@ func TestDetachedOutputLeavesRoom(t *testing.T) {
 		t.Errorf("%d bytes are kept, %v", st.Size(), err)
 	}
 	// The tail goes on in the room that the stream has.
-	if text, omitted := kept(t, c.Detach.Stdout); !strings.HasSuffix(text, "\x00last") || omitted != 20_000_004-int64(len(text)) || len(text) < 10<<20 {
+	if text, omitted := keptOutput(t, c.Detach.Stdout); !strings.HasSuffix(text, "\x00last") || omitted != 20_000_004-int64(len(text)) || len(text) < 10<<20 {
 		t.Errorf("%d bytes are kept, and %d are not", len(text), omitted)
 	}
 	if _, stderr := out.read(t); stderr != "done\n" {
@@ -284,10 +284,10 @@ func TestDetachedStdioIsItsOwn(t *testing.T) {
 }
 
 // startWaiting starts a detached command that reads a line of /tmp/fifo, which
-// letGo writes.
+// releaseWaiting writes.
 func (s *sandbox) startWaiting(t testing.TB, c *Command) (output, *Process) {
 	t.Helper()
-	s.ok(t, command("mkfifo", "-m", "666", "/tmp/fifo"))
+	s.mustRun(t, command("mkfifo", "-m", "666", "/tmp/fifo"))
 	out := detach(t, c, 1000)
 	p, err := s.Start(within(t, testhost.Patience), *c)
 	if err != nil {
@@ -296,9 +296,9 @@ func (s *sandbox) startWaiting(t testing.TB, c *Command) (output, *Process) {
 	return out, p
 }
 
-func (s *sandbox) letGo(t testing.TB) {
+func (s *sandbox) releaseWaiting(t testing.TB) {
 	t.Helper()
-	s.ok(t, command("sh", "-c", "echo go >/tmp/fifo"))
+	s.mustRun(t, command("sh", "-c", "echo go >/tmp/fifo"))
 }
 
 // TestDrainedIsLaterThanTheEnd where something else holds the output.
@@ -317,7 +317,7 @@ func TestDrainedIsLaterThanTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.letGo(t)
+	s.releaseWaiting(t)
 	finish(t, p)
 	finish(t, other)
 	if stdout, _ := out.read(t); stdout != "early\nlate\n" {
@@ -336,7 +336,7 @@ func TestNothingInsideTouchesTheDrainer(t *testing.T) {
 	for _, id := range []uint32{1000, 0, 2000} {
 		s.resists(t, id, drainer)
 	}
-	s.ok(t, command("sh", "-c", "kill -9 -1; kill -STOP -1; true"))
+	s.mustRun(t, command("sh", "-c", "kill -9 -1; kill -STOP -1; true"))
 	host := s.drainerOnHost(t)
 	if entries, err := os.ReadDir("/proc/" + host + "/fd"); err != nil || len(entries) != 4 {
 		t.Errorf("it has %d descriptors, %v", len(entries), err)
@@ -347,7 +347,7 @@ func TestNothingInsideTouchesTheDrainer(t *testing.T) {
 			t.Errorf("its status lacks %q:\n%s", want, status)
 		}
 	}
-	s.letGo(t)
+	s.releaseWaiting(t)
 	finish(t, p)
 	if stdout, _ := out.read(t); stdout != "end\n" {
 		t.Errorf("output %q", stdout)
@@ -451,7 +451,7 @@ func TestForgottenCommandGoesOn(t *testing.T) {
 	if _, err := p.Wait(within(t, testhost.Patience)); !errors.Is(err, ErrGone) {
 		t.Errorf("wait: %v", err)
 	}
-	s.letGo(t)
+	s.releaseWaiting(t)
 	testhost.Eventually(t, "its output", func() bool { got, _ := out.read(t); return got == "end\n" })
 	testhost.Eventually(t, "no process but two", func() bool { return len(s.inside(t)) == 2 })
 }
@@ -472,17 +472,17 @@ func TestForgottenOutputGrowsNoMore(t *testing.T) {
 	testhost.Eventually(t, "no drainer", func() bool {
 		return !slices.ContainsFunc(s.inside(t), func(p seenProcess) bool { return p.Name == "sandbox-output" })
 	})
-	s.letGo(t)
+	s.releaseWaiting(t)
 }
 
 // answers has the fake answer a request. What it returns waits for that, and holds
 // that no descriptor is left.
-func (f *fake) answers(t testing.TB, name string, say func(fd int)) (answered func()) {
+func (f *fakeAgent) answers(t testing.TB, name string, say func(fd int)) (answered func()) {
 	before := len(testhost.Descriptors())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for _, fd := range f.take(t) {
+		for _, fd := range f.receive(t) {
 			say(fd)
 			descriptor.CloseFD(fd)
 		}
@@ -501,20 +501,20 @@ func TestAttachSurvivesAHostileAgent(t *testing.T) {
 	errno := func(b []byte) { b[8] = 2 }
 	for name, say := range map[string]func(fd int){
 		"nothing":           func(int) {},
-		"exit first":        func(fd int) { tell(fd, eventExited, nil) },
-		"a refusal":         func(fd int) { tell(fd, eventFailed, errno) },
-		"a file":            func(fd int) { tell(fd, eventAttached, nil, 0) },
+		"exit first":        func(fd int) { sendEvent(fd, eventExited, nil) },
+		"a refusal":         func(fd int) { sendEvent(fd, eventFailed, errno) },
+		"a file":            func(fd int) { sendEvent(fd, eventAttached, nil, 0) },
 		"noise":             func(fd int) { unix.Send(fd, []byte("hello"), 0) },
-		"attached, no more": func(fd int) { tell(fd, eventAttached, nil) },
-		"attached twice":    func(fd int) { tell(fd, eventAttached, nil); tell(fd, eventAttached, nil) },
+		"attached, no more": func(fd int) { sendEvent(fd, eventAttached, nil) },
+		"attached twice":    func(fd int) { sendEvent(fd, eventAttached, nil); sendEvent(fd, eventAttached, nil) },
 		"drained twice": func(fd int) {
-			tell(fd, eventAttached, nil)
-			tell(fd, eventDrained, nil)
-			tell(fd, eventDrained, nil)
+			sendEvent(fd, eventAttached, nil)
+			sendEvent(fd, eventDrained, nil)
+			sendEvent(fd, eventDrained, nil)
 		},
-		"a list": func(fd int) { tell(fd, eventAttached, nil); tell(fd, eventList, nil) },
+		"a list": func(fd int) { sendEvent(fd, eventAttached, nil); sendEvent(fd, eventList, nil) },
 	} {
-		f := newFake(t)
+		f := newFakeAgent(t)
 		answered := f.answers(t, name, say)
 		p, err := f.Attach(within(t, testhost.Patience), ExecID{1})
 		if err == nil {
@@ -547,7 +547,7 @@ func TestListSurvivesAHostileAgent(t *testing.T) {
 		"an exit":   entries(eventExited, 0, eventSize),
 		"very long": entries(eventList, 1, 100_000),
 	} {
-		f := newFake(t)
+		f := newFakeAgent(t)
 		answered := f.answers(t, name, say)
 		if list, err := f.Detached(within(t, testhost.Patience)); err == nil {
 			t.Errorf("%s: was believed: %v", name, list)
@@ -576,7 +576,7 @@ func TestMalformedRequestsForDetachedAreRefused(t *testing.T) {
 		"tie with files":       {request{kind: requestTie}, 0},
 		"forget with files":    {request{kind: requestForget}, 0},
 	} {
-		exec, _ := s.ask(t, test.request.encode(), nil, make([]int, test.files)...)
+		exec, _ := s.sendRequest(t, test.request.encode(), nil, make([]int, test.files)...)
 		e, _, err := exec.receive(within(t, testhost.Patience), false)
 		if err != nil || e.kind != eventFailed || e.stage != StageRequest {
 			t.Errorf("%s: %+v, %v, want a refusal", name, e, err)

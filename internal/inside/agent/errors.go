@@ -11,8 +11,8 @@ import (
 // or its sandbox was destroyed, and how a command ended will not be known.
 var ErrGone = errors.New("the sandbox's agent is gone")
 
-// gone replaces the end of a socket with ErrGone.
-func gone(err error) error {
+// asGone replaces the end of a socket with ErrGone.
+func asGone(err error) error {
 	if errors.Is(err, io.EOF) {
 		return ErrGone
 	}

@@ -86,8 +86,8 @@ func TestProgramOfADescriptorIsExecuted(t *testing.T) {
 
 // TestOlderAgentGetsNoProgram fails before anything is asked of it.
 func TestOlderAgentGetsNoProgram(t *testing.T) {
-	f := newFake(t)
-	tell(int(f.guest.Fd()), eventHello, func(b []byte) { b[8] = programVersion - 1 })
+	f := newFakeAgent(t)
+	sendEvent(int(f.guest.Fd()), eventHello, func(b []byte) { b[8] = programVersion - 1 })
 	if err := f.Ready(within(t, testhost.Patience)); err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestLargeCommandsArrive(t *testing.T) {
 func TestSignalsAreAtTheirDefaults(t *testing.T) {
 	s := open(t)
 	// sed, for Go's runtime has handlers of its own.
-	out := s.ok(t, command("sed", "-nE", "/^Sig(Blk|Ign|Cgt)/p", "/proc/self/status"))
+	out := s.mustRun(t, command("sed", "-nE", "/^Sig(Blk|Ign|Cgt)/p", "/proc/self/status"))
 	if want := "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nSigCgt:\t0000000000000000"; out != want {
 		t.Errorf("%q, want %q", out, want)
 	}
@@ -132,10 +132,10 @@ func TestStdioIsPassedOrNull(t *testing.T) {
 	}()
 	c := command("cat")
 	c.Stdin = r
-	if got := s.ok(t, c); got != "input" {
+	if got := s.mustRun(t, c); got != "input" {
 		t.Errorf("cat wrote %q", got)
 	}
-	if got := s.ok(t, command("readlink", "/proc/self/fd/0")); got != "/dev/null" {
+	if got := s.mustRun(t, command("readlink", "/proc/self/fd/0")); got != "/dev/null" {
 		t.Errorf("a stdin that was not passed is %s", got)
 	}
 }
@@ -230,14 +230,14 @@ func TestDirectoryAsStdioIsRefused(t *testing.T) {
 func TestOOMScoreIsWrittenToProcOnly(t *testing.T) {
 	s := open(t, setting(procVariable, "forged"))
 	c := command("true")
-	s.ok(t, c)
+	s.mustRun(t, c)
 	c.OOMScoreAdj = 500
 	_, err := s.Start(within(t, testhost.Patience), c)
 	var start *StartError
 	if !errors.As(err, &start) || start.Stage != StageOOMScore {
 		t.Errorf("%v, want a refusal", err)
 	}
-	if got := s.ok(t, command("cat", "/proc/self/oom_score_adj")); got != "" {
+	if got := s.mustRun(t, command("cat", "/proc/self/oom_score_adj")); got != "" {
 		t.Errorf("%q was written to another file", got)
 	}
 }
@@ -250,7 +250,7 @@ func TestDirectoryOutsideTheRootIsRefused(t *testing.T) {
 	c := command("true")
 	c.Dir = "/proc/self/fd/0"
 	payload := c.encode()
-	_, setup := s.ask(t, request{kind: requestExec, stdio: 1, payload: len(payload)}.encode(), payload, int(root.Fd()))
+	_, setup := s.sendRequest(t, request{kind: requestExec, stdio: 1, payload: len(payload)}.encode(), payload, int(root.Fd()))
 	e, _, err := setup.receive(within(t, testhost.Patience), false)
 	if err != nil || e.kind != eventFailed || e.stage != StageDirectory || e.errno != unix.EXDEV {
 		t.Errorf("%+v, %v, want a refusal", e, err)
@@ -302,7 +302,7 @@ func TestStartErrorTellsWhy(t *testing.T) {
 	}
 	files := uint64(0)
 	fmt.Sscan(strings.Fields(s.hostFile(t, "limits")[strings.Index(s.hostFile(t, "limits"), "Max open files"):])[4], &files)
-	type want struct {
+	type wantedPart struct {
 		stage                   Stage
 		errno                   syscall.Errno
 		path                    string
@@ -310,29 +310,29 @@ func TestStartErrorTellsWhy(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		command Command
-		want    want
+		want    wantedPart
 	}{
-		"not on PATH":           {command("nowhere"), want{StageExec, unix.ENOENT, "nowhere", true, false}},
-		"no such file":          {command("/usr/bin/nowhere"), want{StageExec, unix.ENOENT, "/usr/bin/nowhere", true, false}},
-		"empty name":            {command(""), want{StageExec, unix.ENOENT, "", true, false}},
-		"empty PATH":            {in(""), want{StageExec, unix.ENOENT, "nowhere", true, false}},
-		"PATH of odd places":    {in("::/nowhere:/dev/null:/proc/1/root:" + strings.Repeat("x", 5000) + ":/usr/bin"), want{StageExec, unix.EACCES, "nowhere", false, true}},
-		"no such interpreter":   {command("/nointerpreter"), want{StageExec, unix.ENOENT, "/nointerpreter", true, false}},
-		"not executable":        {command("/plain"), want{StageExec, unix.EACCES, "/plain", false, true}},
-		"a directory":           {command("/usr"), want{StageExec, unix.EACCES, "/usr", false, true}},
-		"no format":             {command("/noformat"), want{StageExec, unix.ENOEXEC, "/noformat", false, true}},
-		"below a file":          {command("/plain/x"), want{StageExec, unix.ENOTDIR, "/plain/x", false, true}},
-		"in a closed directory": {command("/private/x"), want{StageExec, unix.EACCES, "/private/x", false, true}},
-		"long name":             {command(strings.Repeat("x", 300)), want{StageExec, unix.ENAMETOOLONG, strings.Repeat("x", 300), false, true}},
-		"long argument":         {command("true", strings.Repeat("x", 200_000)), want{StageExec, unix.E2BIG, "true", false, true}},
-		"huge arguments":        {command(slices.Repeat([]string{"true", strings.Repeat("x", 100_000)}, 100)...), want{StageExec, unix.E2BIG, "true", false, true}},
-		"no such directory":     {with(func(c *Command) { c.Dir = "/nowhere" }), want{StageDirectory, unix.ENOENT, "/nowhere", false, false}},
-		"closed directory":      {with(func(c *Command) { c.Dir = "/private" }), want{StageDirectory, unix.EACCES, "/private", false, false}},
-		"file as directory":     {with(func(c *Command) { c.Dir = "/plain" }), want{StageDirectory, unix.ENOTDIR, "/plain", false, false}},
-		"descriptor":            {with(func(c *Command) { c.Dir = "/proc/self/fd/3" }), want{StageDirectory, unix.ENOTDIR, "/proc/self/fd/3", false, false}},
+		"not on PATH":           {command("nowhere"), wantedPart{StageExec, unix.ENOENT, "nowhere", true, false}},
+		"no such file":          {command("/usr/bin/nowhere"), wantedPart{StageExec, unix.ENOENT, "/usr/bin/nowhere", true, false}},
+		"empty name":            {command(""), wantedPart{StageExec, unix.ENOENT, "", true, false}},
+		"empty PATH":            {in(""), wantedPart{StageExec, unix.ENOENT, "nowhere", true, false}},
+		"PATH of odd places":    {in("::/nowhere:/dev/null:/proc/1/root:" + strings.Repeat("x", 5000) + ":/usr/bin"), wantedPart{StageExec, unix.EACCES, "nowhere", false, true}},
+		"no such interpreter":   {command("/nointerpreter"), wantedPart{StageExec, unix.ENOENT, "/nointerpreter", true, false}},
+		"not executable":        {command("/plain"), wantedPart{StageExec, unix.EACCES, "/plain", false, true}},
+		"a directory":           {command("/usr"), wantedPart{StageExec, unix.EACCES, "/usr", false, true}},
+		"no format":             {command("/noformat"), wantedPart{StageExec, unix.ENOEXEC, "/noformat", false, true}},
+		"below a file":          {command("/plain/x"), wantedPart{StageExec, unix.ENOTDIR, "/plain/x", false, true}},
+		"in a closed directory": {command("/private/x"), wantedPart{StageExec, unix.EACCES, "/private/x", false, true}},
+		"long name":             {command(strings.Repeat("x", 300)), wantedPart{StageExec, unix.ENAMETOOLONG, strings.Repeat("x", 300), false, true}},
+		"long argument":         {command("true", strings.Repeat("x", 200_000)), wantedPart{StageExec, unix.E2BIG, "true", false, true}},
+		"huge arguments":        {command(slices.Repeat([]string{"true", strings.Repeat("x", 100_000)}, 100)...), wantedPart{StageExec, unix.E2BIG, "true", false, true}},
+		"no such directory":     {with(func(c *Command) { c.Dir = "/nowhere" }), wantedPart{StageDirectory, unix.ENOENT, "/nowhere", false, false}},
+		"closed directory":      {with(func(c *Command) { c.Dir = "/private" }), wantedPart{StageDirectory, unix.EACCES, "/private", false, false}},
+		"file as directory":     {with(func(c *Command) { c.Dir = "/plain" }), wantedPart{StageDirectory, unix.ENOTDIR, "/plain", false, false}},
+		"descriptor":            {with(func(c *Command) { c.Dir = "/proc/self/fd/3" }), wantedPart{StageDirectory, unix.ENOTDIR, "/proc/self/fd/3", false, false}},
 		"limit above the hard one": {with(func(c *Command) {
 			c.Rlimits = []Rlimit{{unix.RLIMIT_NOFILE, 1, files + 1}}
-		}), want{StageRlimits, unix.EPERM, "", false, false}},
+		}), wantedPart{StageRlimits, unix.EPERM, "", false, false}},
 	} {
 		before := time.Now()
 		_, _, err := s.try(within(t, testhost.Patience), test.command)
@@ -341,7 +341,7 @@ func TestStartErrorTellsWhy(t *testing.T) {
 			t.Errorf("%s: %v after %v, want a StartError", name, err, time.Since(before))
 			continue
 		}
-		got := want{start.Stage, start.Errno, start.Path, start.NotFound(), start.NotExecutable()}
+		got := wantedPart{start.Stage, start.Errno, start.Path, start.NotFound(), start.NotExecutable()}
 		if got != test.want {
 			t.Errorf("%s: %+v, want %+v", name, got, test.want)
 		}
@@ -355,7 +355,7 @@ func TestStartErrorTellsWhy(t *testing.T) {
 
 func TestPathIsSearchedInOrder(t *testing.T) {
 	s := open(t)
-	s.ok(t, command("sh", "-c", `cd /tmp; mkdir a b c
+	s.mustRun(t, command("sh", "-c", `cd /tmp; mkdir a b c
 		printf '#!/bin/sh\necho of a' >a/p
 		printf '#!/bin/sh\necho of b "$@"' >b/p; chmod 755 b/p
 		printf '#!/bin/sh\necho of c' >c/p; chmod 755 c/p`))
@@ -367,13 +367,13 @@ func TestPathIsSearchedInOrder(t *testing.T) {
 	} {
 		c := command("p", "x")
 		c.Dir, c.Env = "/tmp", []string{"OTHER=1", "PATH=" + path, "PATH=/never"}
-		if got := s.ok(t, c); got != want {
+		if got := s.mustRun(t, c); got != want {
 			t.Errorf("PATH=%s: %q, want %q", path, got, want)
 		}
 	}
 	c := command("true")
 	c.Env = nil
-	s.ok(t, c)
+	s.mustRun(t, c)
 }
 
 // Commands that PID 1, or the host for it, has to refuse. Texts of mistakes that people make
@@ -432,7 +432,7 @@ func TestSignalReachesProcessOrGroup(t *testing.T) {
 			t.Errorf("%s: status %#x, %v", test.name, exit.Status, err)
 		}
 		if test.name == "process" {
-			s.ok(t, command("sh", "-c", "kill -9 -1; true")) // the child that was spared
+			s.mustRun(t, command("sh", "-c", "kill -9 -1; true")) // the child that was spared
 		}
 		var got []string
 		out.SetReadDeadline(time.Now().Add(testhost.Patience))
@@ -451,7 +451,7 @@ func TestSignalReachesProcessOrGroup(t *testing.T) {
 
 func TestOrphansAreReaped(t *testing.T) {
 	s := open(t)
-	s.ok(t, asProbe("orphans"))
+	s.mustRun(t, asProbe("orphans"))
 	testhost.Eventually(t, "no process but two", func() bool { return len(s.inside(t)) == 2 })
 }
 
@@ -539,7 +539,7 @@ func TestCloseKillsTheGroup(t *testing.T) {
 func TestChildInTheMakingIsBareAndMortal(t *testing.T) {
 	s := open(t)
 	other, _ := s.begin(t, command("sleep", "1000")) // has a socket, too
-	exec, setup := s.ask(t, request{kind: requestExec, payload: 1000}.encode(), nil)
+	exec, setup := s.sendRequest(t, request{kind: requestExec, payload: 1000}.encode(), nil)
 	var child string
 	testhost.Eventually(t, "a child that is only itself", func() bool {
 		for _, pid := range s.children(t) {

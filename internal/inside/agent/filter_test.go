@@ -127,12 +127,12 @@ func TestCommandsHaveNoClone3AndNoFilters(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			if got := s.ok(t, command("grep", "Seccomp_filters", "/proc/self/status")); strings.TrimSpace(got) != "Seccomp_filters:\t2" {
+			if got := s.mustRun(t, command("grep", "Seccomp_filters", "/proc/self/status")); strings.TrimSpace(got) != "Seccomp_filters:\t2" {
 				t.Errorf("a command has %s, want the sandbox's and the commands'", got)
 			}
 			run := command("sh", "-c", "cat >/tmp/p; chmod 755 /tmp/p; /tmp/p")
 			run.Stdin = f
-			inside := strings.Split(strings.TrimSpace(s.ok(t, run)), "\n")
+			inside := strings.Split(strings.TrimSpace(s.mustRun(t, run)), "\n")
 			outside := strings.Split(strings.TrimSpace(string(host)), "\n")
 			if len(inside) != len(outside) {
 				t.Fatalf("inside: %q", inside)

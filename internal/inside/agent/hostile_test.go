@@ -16,24 +16,24 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
-// fake is what an agent that was taken over can do: say anything.
-type fake struct {
+// fakeAgent is what an agent that was taken over can do: say anything.
+type fakeAgent struct {
 	*Conn
 	guest *os.File
 }
 
-func newFake(t testing.TB) *fake {
+func newFakeAgent(t testing.TB) *fakeAgent {
 	t.Helper()
 	c, guest, err := New()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close(); guest.Close() })
-	return &fake{c, guest}
+	return &fakeAgent{c, guest}
 }
 
-// take receives a request as the agent would.
-func (f *fake) take(t testing.TB) []int {
+// receive receives a request as the agent would.
+func (f *fakeAgent) receive(t testing.TB) []int {
 	message, rights := make([]byte, 64), make([]byte, 256)
 	var oobn int
 	err := error(unix.EAGAIN)
@@ -49,8 +49,8 @@ func (f *fake) take(t testing.TB) []int {
 	return fds
 }
 
-// tell sends an event, changed, and descriptors.
-func tell(fd int, kind eventKind, change func([]byte), files ...int) {
+// sendEvent sends an event, changed, and descriptors.
+func sendEvent(fd int, kind eventKind, change func([]byte), files ...int) {
 	b := make([]byte, eventSize)
 	b[0] = byte(kind)
 	if change != nil {
@@ -77,37 +77,37 @@ type lie struct {
 	set  func(fd int)
 }
 
-// lies offers null, a terminal's master, a plain file and an O_PATH descriptor
+// lieTable offers null, a terminal's master, a plain file and an O_PATH descriptor
 // of a terminal where they are not due.
-func lies(t testing.TB, n, master, plain, path int) map[string]lie {
+func lieTable(t testing.TB, n, master, plain, path int) map[string]lie {
 	errno := func(b []byte) { b[8] = 2 }
 	return map[string]lie{
 		"silence and end":       {true, nil, nil},
-		"failed, with a file":   {false, func(fd int) { tell(fd, eventFailed, errno, n) }, nil},
-		"terminal as the exit":  {false, func(fd int) { tell(fd, eventTerminal, nil) }, nil},
-		"failed without errno":  {false, func(fd int) { tell(fd, eventFailed, nil) }, nil},
-		"failed with a file":    {true, nil, func(fd int) { tell(fd, eventFailed, errno, n) }},
-		"failed twice":          {false, nil, func(fd int) { tell(fd, eventFailed, errno); tell(fd, eventFailed, errno) }},
-		"hello":                 {true, nil, func(fd int) { tell(fd, eventHello, nil) }},
-		"unknown refusals":      {false, func(fd int) { tell(fd, eventExited, func(b []byte) { b[12] = 32 }) }, nil},
-		"unasked terminal":      {false, nil, func(fd int) { tell(fd, eventTerminal, nil, master) }},
-		"no terminal":           {true, nil, func(fd int) { tell(fd, eventTerminal, nil) }},
-		"two in one":            {true, nil, func(fd int) { tell(fd, eventTerminal, nil, master, master) }},
-		"many in one":           {true, nil, func(fd int) { tell(fd, eventTerminal, nil, n, n, n, n, n, n, n, n) }},
-		"two terminals":         {true, nil, func(fd int) { tell(fd, eventTerminal, nil, master); tell(fd, eventTerminal, nil, master) }},
-		"terminal, then file":   {true, nil, func(fd int) { tell(fd, eventTerminal, nil, master); tell(fd, eventHello, nil, n) }},
-		"terminal, then failed": {true, nil, func(fd int) { tell(fd, eventTerminal, nil, master); tell(fd, eventFailed, errno) }},
-		"null as terminal":      {true, nil, func(fd int) { tell(fd, eventTerminal, nil, n) }},
-		"file as terminal":      {true, nil, func(fd int) { tell(fd, eventTerminal, nil, plain) }},
-		"path as terminal":      {true, nil, func(fd int) { tell(fd, eventTerminal, nil, path) }},
-		"its own socket":        {true, nil, func(fd int) { tell(fd, eventTerminal, nil, fd) }},
+		"failed, with a file":   {false, func(fd int) { sendEvent(fd, eventFailed, errno, n) }, nil},
+		"terminal as the exit":  {false, func(fd int) { sendEvent(fd, eventTerminal, nil) }, nil},
+		"failed without errno":  {false, func(fd int) { sendEvent(fd, eventFailed, nil) }, nil},
+		"failed with a file":    {true, nil, func(fd int) { sendEvent(fd, eventFailed, errno, n) }},
+		"failed twice":          {false, nil, func(fd int) { sendEvent(fd, eventFailed, errno); sendEvent(fd, eventFailed, errno) }},
+		"hello":                 {true, nil, func(fd int) { sendEvent(fd, eventHello, nil) }},
+		"unknown refusals":      {false, func(fd int) { sendEvent(fd, eventExited, func(b []byte) { b[12] = 32 }) }, nil},
+		"unasked terminal":      {false, nil, func(fd int) { sendEvent(fd, eventTerminal, nil, master) }},
+		"no terminal":           {true, nil, func(fd int) { sendEvent(fd, eventTerminal, nil) }},
+		"two in one":            {true, nil, func(fd int) { sendEvent(fd, eventTerminal, nil, master, master) }},
+		"many in one":           {true, nil, func(fd int) { sendEvent(fd, eventTerminal, nil, n, n, n, n, n, n, n, n) }},
+		"two terminals":         {true, nil, func(fd int) { sendEvent(fd, eventTerminal, nil, master); sendEvent(fd, eventTerminal, nil, master) }},
+		"terminal, then file":   {true, nil, func(fd int) { sendEvent(fd, eventTerminal, nil, master); sendEvent(fd, eventHello, nil, n) }},
+		"terminal, then failed": {true, nil, func(fd int) { sendEvent(fd, eventTerminal, nil, master); sendEvent(fd, eventFailed, errno) }},
+		"null as terminal":      {true, nil, func(fd int) { sendEvent(fd, eventTerminal, nil, n) }},
+		"file as terminal":      {true, nil, func(fd int) { sendEvent(fd, eventTerminal, nil, plain) }},
+		"path as terminal":      {true, nil, func(fd int) { sendEvent(fd, eventTerminal, nil, path) }},
+		"its own socket":        {true, nil, func(fd int) { sendEvent(fd, eventTerminal, nil, fd) }},
 		"short":                 {false, func(fd int) { unix.Send(fd, make([]byte, 39), 0) }, nil},
 		"long with files":       {true, nil, func(fd int) { unix.Sendmsg(fd, make([]byte, 5000), unix.UnixRights(n), nil, 0) }},
 		"empty with a file":     {true, nil, func(fd int) { sendEmpty(t, fd, n) }},
 		"no child's word":       {true, nil, func(int) {}},
 		"flood": {false, nil, func(fd int) {
 			for range 100 {
-				tell(fd, eventExited, nil)
+				sendEvent(fd, eventExited, nil)
 			}
 		}},
 	}
@@ -136,13 +136,13 @@ func TestHostSurvivesAHostileAgent(t *testing.T) {
 	}
 	defer file.Close()
 
-	for name, test := range lies(t, int(null.Fd()), int(ptmx.Fd()), int(file.Fd()), path) {
-		f := newFake(t)
+	for name, test := range lieTable(t, int(null.Fd()), int(ptmx.Fd()), int(file.Fd()), path) {
+		f := newFakeAgent(t)
 		before := len(testhost.Descriptors())
 		over, done := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(done)
-			fds := f.take(t)
+			fds := f.receive(t)
 			if len(fds) < 2 {
 				return
 			}
@@ -184,14 +184,14 @@ func TestHostSurvivesAHostileEnd(t *testing.T) {
 		"kind 99":   func(b []byte) { b[0] = 99 },
 		"terminal":  func(b []byte) { b[0] = byte(eventTerminal) },
 	} {
-		f := newFake(t)
+		f := newFakeAgent(t)
 		started := make(chan struct{})
 		var done sync.WaitGroup
 		done.Go(func() {
-			fds := f.take(t)
+			fds := f.receive(t)
 			descriptor.CloseFD(fds[1:]...)
 			<-started
-			tell(fds[0], eventExited, change)
+			sendEvent(fds[0], eventExited, change)
 			descriptor.CloseFD(fds[0])
 		})
 		p, err := f.Start(within(t, testhost.Patience), command("true"))
@@ -211,15 +211,15 @@ func TestHostSurvivesAHostileEnd(t *testing.T) {
 func TestReadyBelievesNoStranger(t *testing.T) {
 	for name, say := range map[string]func(fd int){
 		"nothing":         func(int) {},
-		"a newer version": func(fd int) { tell(fd, eventHello, func(b []byte) { b[8] = protocolVersion + 1 }) },
-		"an old version":  func(fd int) { tell(fd, eventHello, func(b []byte) { b[8] = oldestVersion - 1 }) },
-		"no version":      func(fd int) { tell(fd, eventHello, func(b []byte) { b[11] = 0xff }) },
-		"another event":   func(fd int) { tell(fd, eventExited, nil) },
-		"with a file":     func(fd int) { tell(fd, eventHello, func(b []byte) { b[8] = protocolVersion }, 0) },
+		"a newer version": func(fd int) { sendEvent(fd, eventHello, func(b []byte) { b[8] = protocolVersion + 1 }) },
+		"an old version":  func(fd int) { sendEvent(fd, eventHello, func(b []byte) { b[8] = oldestVersion - 1 }) },
+		"no version":      func(fd int) { sendEvent(fd, eventHello, func(b []byte) { b[11] = 0xff }) },
+		"another event":   func(fd int) { sendEvent(fd, eventExited, nil) },
+		"with a file":     func(fd int) { sendEvent(fd, eventHello, func(b []byte) { b[8] = protocolVersion }, 0) },
 		"noise":           func(fd int) { unix.Send(fd, []byte("hello"), 0) },
-		"an error":        func(fd int) { tell(fd, eventFatal, func(b []byte) { b[8] = 1 }) },
+		"an error":        func(fd int) { sendEvent(fd, eventFatal, func(b []byte) { b[8] = 1 }) },
 	} {
-		f := newFake(t)
+		f := newFakeAgent(t)
 		say(int(f.guest.Fd()))
 		f.guest.Close()
 		if err := f.Ready(within(t, testhost.Patience)); err == nil {
@@ -228,7 +228,7 @@ func TestReadyBelievesNoStranger(t *testing.T) {
 			t.Errorf("%s: %v, want ErrGone", name, err)
 		}
 	}
-	f := newFake(t)
+	f := newFakeAgent(t)
 	if err := f.Ready(within(t, 10*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("no answer: %v", err)
 	}
@@ -236,7 +236,7 @@ func TestReadyBelievesNoStranger(t *testing.T) {
 
 // TestAHangingAgentHoldsNobody: it takes no request, or never answers one.
 func TestAHangingAgentHoldsNobody(t *testing.T) {
-	f := newFake(t)
+	f := newFakeAgent(t)
 	before, goroutines := len(testhost.Descriptors()), runtime.NumGoroutine()
 	for range 600 { // more than the socket's buffer takes
 		if _, err := f.Start(within(t, time.Millisecond), command("true")); !errors.Is(err, context.DeadlineExceeded) {

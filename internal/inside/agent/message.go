@@ -123,7 +123,7 @@ func parseEvent(b []byte) (event, error) {
 
 	e := event{kind: eventKind(word(0))}
 	value := int32(word(8))
-	if refused := Refused(word(12)); refused&^allRefused != 0 || refused != 0 && e.kind != eventExited {
+	if refused := RefusedCalls(word(12)); refused&^allRefused != 0 || refused != 0 && e.kind != eventExited {
 		return event{}, fmt.Errorf("event %d with refused calls %#x", e.kind, refused)
 	}
 	switch e.kind {
@@ -145,7 +145,7 @@ func parseEvent(b []byte) (event, error) {
 			UserTime:   microseconds(long(16)),
 			SystemTime: microseconds(long(24)),
 			MaxRSS:     bounded(long(32)) << 10,
-			Refused:    Refused(word(12)),
+			Refused:    RefusedCalls(word(12)),
 		}
 		e.ended = word(4)
 	default:
@@ -154,10 +154,10 @@ func parseEvent(b []byte) (event, error) {
 	return e, nil
 }
 
-// when is the time that an exit tells: the low half of a number of milliseconds
+// exitTime is the time that an exit tells: the low half of a number of milliseconds
 // since the host's boot, so that up to 49 days later it is known which. Zero is no
 // time.
-func when(told uint32, now time.Time, sinceBoot time.Duration) time.Time {
+func exitTime(told uint32, now time.Time, sinceBoot time.Duration) time.Time {
 	if told == 0 {
 		return time.Time{}
 	}

@@ -44,7 +44,7 @@ func TestRefusedCallsAreTold(t *testing.T) {
 	s := open(t, telling(t, toldAll()...))
 	for name, c := range map[string]struct {
 		line string
-		want Refused
+		want RefusedCalls
 	}{
 		"none":            {"true", 0},
 		"a trace":         {perlCall(unix.SYS_PTRACE), RefusedTrace},
@@ -91,7 +91,7 @@ func TestRefusedCallsWithoutEnd(t *testing.T) {
 // No process inside has the listener.
 func TestNoCommandHasTheListener(t *testing.T) {
 	s := open(t, telling(t, unix.SYS_PTRACE))
-	if out := s.ok(t, command("sh", "-c", "ls /proc/self/fd")); strings.TrimSpace(out) != "0\n1\n2\n3" { // 3 is the list's
+	if out := s.mustRun(t, command("sh", "-c", "ls /proc/self/fd")); strings.TrimSpace(out) != "0\n1\n2\n3" { // 3 is the list's
 		t.Errorf("a command has %q", out)
 	}
 }

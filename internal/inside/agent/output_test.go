@@ -38,15 +38,15 @@ func (d *drainCheck) record(bytes int, second int64) {
 	d.feed(d.t, 12, binary.NativeEndian.AppendUint64(record, uint64(second)))
 }
 
-// give gives the stream some bytes at a second.
-func (d *drainCheck) give(bytes int, second int64) {
+// feedStream gives the stream some bytes at a second.
+func (d *drainCheck) feedStream(bytes int, second int64) {
 	d.t.Helper()
 	d.record(bytes, second)
 	d.total += int64(bytes)
 }
 
-// want is the part of the stream from an offset on.
-func want(from, to int64) []byte {
+// wantedPart is the part of the stream from an offset on.
+func wantedPart(from, to int64) []byte {
 	var b []byte
 	for ; from < to; from++ {
 		b = append(b, byte(from%251))
@@ -58,7 +58,7 @@ func TestAnyWritesKeepHeadAndTail(t *testing.T) {
 	for range 3 {
 		d := newDrainCheck(t, rand.Int64N(1<<17))
 		for range 40 {
-			d.give(rand.IntN(1<<rand.IntN(17)), 1)
+			d.feedStream(rand.IntN(1<<rand.IntN(17)), 1)
 			var head, tail bytes.Buffer
 			to, omitted := &head, int64(0)
 			_, err := d.file.Copy(writer{&to}, 0, func(n int64) error { omitted, to = n, &tail; return nil })
@@ -69,7 +69,7 @@ func TestAnyWritesKeepHeadAndTail(t *testing.T) {
 			if d.total <= d.limit && omitted != 0 || d.total > d.limit && (omitted < d.total-d.limit || omitted > d.total-d.limit+6) {
 				t.Fatalf("of %d bytes with the limit %d %d are missing", d.total, d.limit, omitted)
 			}
-			if !bytes.Equal(head.Bytes(), want(0, int64(head.Len()))) || !bytes.Equal(tail.Bytes(), want(d.total-int64(tail.Len()), d.total)) {
+			if !bytes.Equal(head.Bytes(), wantedPart(0, int64(head.Len()))) || !bytes.Equal(tail.Bytes(), wantedPart(d.total-int64(tail.Len()), d.total)) {
 				t.Fatalf("of %d bytes with the limit %d others are kept", d.total, d.limit)
 			}
 			if int64(head.Len()+tail.Len())+omitted != d.total {
@@ -89,7 +89,7 @@ func TestTimesOfLongOutputAreKnownToAPartOfTheirAge(t *testing.T) {
 	const step, seconds, begin = 3, 20_000, 1_000
 	d := newDrainCheck(t, step*seconds)
 	for i := range int64(seconds) {
-		d.give(step, begin+i)
+		d.feedStream(step, begin+i)
 	}
 	for _, age := range []int64{0, 1, 30, 300, 3_000, seconds - 1} {
 		from, err := d.file.SinceBoot(begin + seconds - 1 - age)

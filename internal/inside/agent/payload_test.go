@@ -165,7 +165,7 @@ func TestPayloadParserSurvivesAnything(t *testing.T) {
 func TestMalformedPayloadsHurtOnlyTheirExec(t *testing.T) {
 	s := open(t)
 	send := func(size int, b []byte) (*os.File, error) {
-		exec, setup := s.ask(t, request{kind: requestExec, payload: size}.encode(), b)
+		exec, setup := s.sendRequest(t, request{kind: requestExec, payload: size}.encode(), b)
 		defer exec.close()
 		defer setup.close()
 		if size > len(b) { // the host gives up half-way

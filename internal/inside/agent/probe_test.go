@@ -41,8 +41,8 @@ func printJSON(v any) {
 	}
 }
 
-// self is what a command can say of itself.
-type self struct {
+// selfReport is what a command can say of itself.
+type selfReport struct {
 	Args, Env   []string
 	Dir         string
 	IDs         []int // real, effective, saved uid, then gid
@@ -61,7 +61,7 @@ type seenProcess struct {
 	State, Name string
 }
 
-func report() self {
+func report() selfReport {
 	// Before anything else is opened. The runtime's poller may be there.
 	var descriptors []string
 	for fd := range 64 {
@@ -82,7 +82,7 @@ func report() self {
 			limits[n] = Rlimit{n, l.Cur, l.Max}
 		}
 	}
-	return self{
+	return selfReport{
 		Args: os.Args, Env: os.Environ(), Dir: dir,
 		IDs: []int{r, e, s, rg, eg, sg}, Groups: groups,
 		Status: status(), Descriptors: descriptors,

@@ -49,16 +49,16 @@ func newProcess(c *Conn, name string) *Process {
 	return &Process{conn: c, name: name, starting: semaphore.NewWeighted(1), waiting: semaphore.NewWeighted(1)}
 }
 
-// Refused is a set of calls that a filter has refused. The agent reports only these.
-type Refused uint32
+// RefusedCalls is a set of calls that a filter has refused. The agent reports only these.
+type RefusedCalls uint32
 
 // The kinds of refused calls.
 const (
-	RefusedTrace     Refused = 1  // ptrace, process_vm_readv, process_vm_writev, kcmp, pidfd_getfd
-	RefusedPerf      Refused = 2  // perf_event_open
-	RefusedBPF       Refused = 4  // bpf
-	RefusedNamespace Refused = 8  // clone with a new namespace, unshare, setns
-	RefusedMount     Refused = 16 // mount, umount2
+	RefusedTrace     RefusedCalls = 1  // ptrace, process_vm_readv, process_vm_writev, kcmp, pidfd_getfd
+	RefusedPerf      RefusedCalls = 2  // perf_event_open
+	RefusedBPF       RefusedCalls = 4  // bpf
+	RefusedNamespace RefusedCalls = 8  // clone with a new namespace, unshare, setns
+	RefusedMount     RefusedCalls = 16 // mount, umount2
 
 	allRefused = RefusedTrace | RefusedPerf | RefusedBPF | RefusedNamespace | RefusedMount
 )
@@ -73,7 +73,7 @@ type Exit struct {
 	MaxRSS               int64
 	// Refused are calls that the sandbox's filter has refused to the command and its
 	// descendants, as far as they have stayed in its session.
-	Refused Refused
+	Refused RefusedCalls
 	// Ended is when, to the millisecond, of a detached command. It is zero of
 	// others, which tell their end as it comes, and where the agent did not say.
 	Ended time.Time
@@ -121,7 +121,7 @@ func (p *Process) settle(ctx context.Context) error {
 			return err
 		}
 		if err == nil {
-			err = p.hear(e, fd) // each event once, so that the loop ends
+			err = p.takeSetupEvent(e, fd) // each event once, so that the loop ends
 		}
 		if err != nil {
 			p.settled = true
@@ -131,8 +131,8 @@ func (p *Process) settle(ctx context.Context) error {
 	return p.failure
 }
 
-// hear takes one event of the set-up.
-func (p *Process) hear(e event, fd int) (err error) {
+// takeSetupEvent takes one event of the set-up.
+func (p *Process) takeSetupEvent(e event, fd int) (err error) {
 	switch {
 	case e.kind == eventTerminal && fd >= 0 && p.terminal == nil && p.failure == nil:
 		p.terminal, err = openTerminal(fd)
@@ -164,12 +164,12 @@ func (p *Process) verdict(err error) error {
 	default:
 		err = nil
 	}
-	return errors.Join(p.look(), err)
+	return errors.Join(p.pollSocket(), err)
 }
 
-// look looks once at the exec's socket: if the agent is gone, no start is to be
+// pollSocket looks once at the exec's socket: if the agent is gone, no start is to be
 // believed. Where somebody waits there, it is told.
-func (p *Process) look() error {
+func (p *Process) pollSocket() error {
 	if !p.waiting.TryAcquire(1) {
 		return nil
 	}
@@ -178,13 +178,13 @@ func (p *Process) look() error {
 		return p.err
 	}
 	if e, ok, err := p.exec.tryReceive(); ok || err != nil {
-		return p.take(e, err)
+		return p.keepMessage(e, err)
 	}
 	return nil
 }
 
-// take keeps the agent's message, or the reason why there will be no more.
-func (p *Process) take(e event, err error) error {
+// keepMessage keeps the agent's message, or the reason why there will be no more.
+func (p *Process) keepMessage(e event, err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
 		err = ErrGone
@@ -194,7 +194,7 @@ func (p *Process) take(e event, err error) error {
 	case e.kind == eventExited && !p.ended:
 		p.ended, p.exit = true, e.exit
 		if p.detached {
-			p.exit.Ended = ended(e.ended)
+			p.exit.Ended = endTime(e.ended)
 		}
 		p.done.Store(true)
 	case e.kind == eventDrained && p.detached && !p.drained:
@@ -209,13 +209,13 @@ func (p *Process) take(e event, err error) error {
 	return err
 }
 
-// ended is the time of the end, for a caller that hears of it now.
-func ended(told uint32) time.Time {
+// endTime is the time of the end, for a caller that hears of it now.
+func endTime(told uint32) time.Time {
 	boot, err := process.SinceBoot()
 	if err != nil {
 		return time.Time{}
 	}
-	return when(told, time.Now(), boot)
+	return exitTime(told, time.Now(), boot)
 }
 
 // await takes the agent's messages until something is known.
@@ -229,7 +229,7 @@ func (p *Process) await(ctx context.Context, known *bool) error {
 		var e event
 		e, _, err = p.exec.receive(ctx, false)
 		if err == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
-			err = p.take(e, err)
+			err = p.keepMessage(e, err)
 		}
 	}
 	if !*known && err != nil {
@@ -267,7 +267,7 @@ func (p *Process) Signal(s syscall.Signal) error { return p.signal(s, false) }
 
 // HasEnded says whether the agent has told the end of the command. It does not wait.
 func (p *Process) HasEnded() bool {
-	_ = p.look() // Wait returns an error
+	_ = p.pollSocket() // Wait returns an error
 	return p.done.Load()
 }
 

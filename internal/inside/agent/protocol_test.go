@@ -128,9 +128,9 @@ func TestAgentRefusesOtherSurroundings(t *testing.T) {
 	}
 }
 
-// ask sends a request of any form and returns the exec's and the set-up
+// sendRequest sends a request of any form and returns the exec's and the set-up
 // socket.
-func (s *sandbox) ask(t testing.TB, message, payload []byte, files ...int) (exec, setup *socket) {
+func (s *sandbox) sendRequest(t testing.TB, message, payload []byte, files ...int) (exec, setup *socket) {
 	t.Helper()
 	exec, execTheirs, err := newSocket("exec")
 	if err != nil {
@@ -189,7 +189,7 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 		for i := range test.files {
 			test.files[i] = n
 		}
-		exec, _ := s.ask(t, test.message, nil, test.files...)
+		exec, _ := s.sendRequest(t, test.message, nil, test.files...)
 		e, _, err := exec.receive(within(t, testhost.Patience), false)
 		if err != nil || e.kind != eventFailed || e.stage != StageRequest {
 			t.Errorf("%s: %+v, %v, want a refusal", name, e, err)
@@ -286,11 +286,11 @@ func TestWhenACommandHasEnded(t *testing.T) {
 		{math.MaxUint32, (1<<32 + 9) * time.Millisecond, 10 * time.Millisecond},
 		{7, (3<<32 + 9) * time.Millisecond, 2 * time.Millisecond},
 	} {
-		if got := when(test.told, now, test.sinceBoot); !got.Equal(now.Add(-test.want)) {
+		if got := exitTime(test.told, now, test.sinceBoot); !got.Equal(now.Add(-test.want)) {
 			t.Errorf("%d, %v after the boot: %v ago", test.told, test.sinceBoot, now.Sub(got))
 		}
 	}
-	if got := when(0, now, time.Hour); !got.IsZero() {
+	if got := exitTime(0, now, time.Hour); !got.IsZero() {
 		t.Errorf("what was not told: %v", got)
 	}
 }

@@ -31,7 +31,7 @@ func TestRootIsTheCommandsOwn(t *testing.T) {
 	if !strings.Contains(out, "\n/lib\n/\n") || strings.Contains(out, "\n/usr/bin\n") {
 		t.Errorf("a command in /usr as its root wrote\n%s", out)
 	}
-	if out := s.ok(t, command("ls", "-d", "/usr/bin")); out != "/usr/bin" {
+	if out := s.mustRun(t, command("ls", "-d", "/usr/bin")); out != "/usr/bin" {
 		t.Errorf("the next command without a root found %q", out)
 	}
 	testhost.Eventually(t, "six descriptors", func() bool { return s.descriptors(t) == 6 })
@@ -65,7 +65,7 @@ func TestRootMustBeADirectoryTheUserMayEnter(t *testing.T) {
 	}
 	// What the check above would have let through by mistake.
 	payload := c.encode()
-	_, setup := s.ask(t, request{kind: requestExec, with: withRoot, payload: len(payload)}.encode(), payload, int(file.Fd()))
+	_, setup := s.sendRequest(t, request{kind: requestExec, with: withRoot, payload: len(payload)}.encode(), payload, int(file.Fd()))
 	e, _, err := setup.receive(within(t, testhost.Patience), false)
 	if err != nil || e.kind != eventFailed || e.stage != StageRoot || e.errno != unix.ENOTDIR {
 		t.Errorf("%+v, %v, want a refusal", e, err)

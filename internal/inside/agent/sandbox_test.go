@@ -209,8 +209,8 @@ func readAvailable(r *os.File) ([]byte, error) {
 	return all, errors.Join(controlling, err)
 }
 
-// ok runs a command that has to succeed.
-func (s *sandbox) ok(t testing.TB, c Command) string {
+// mustRun runs a command that has to succeed.
+func (s *sandbox) mustRun(t testing.TB, c Command) string {
 	t.Helper()
 	out, exit := s.run(t, c)
 	if exit.Status != 0 {
@@ -222,7 +222,7 @@ func (s *sandbox) ok(t testing.TB, c Command) string {
 // serves fails unless the agent still does what it is for.
 func (s *sandbox) serves(t testing.TB) {
 	t.Helper()
-	if got := s.ok(t, command("sh", "-c", "echo alive")); got != "alive" {
+	if got := s.mustRun(t, command("sh", "-c", "echo alive")); got != "alive" {
 		t.Errorf("after all this: %q, want alive", got)
 	}
 }
@@ -246,10 +246,10 @@ func (s *sandbox) begin(t testing.TB, c Command) (*Process, *os.File) {
 }
 
 // report runs the probe and returns what it says of itself.
-func (s *sandbox) report(t testing.TB, c Command) self {
+func (s *sandbox) report(t testing.TB, c Command) selfReport {
 	t.Helper()
-	var got self
-	out := s.ok(t, c)
+	var got selfReport
+	out := s.mustRun(t, c)
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatalf("%v in %q", err, out)
 	}

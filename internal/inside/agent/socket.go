@@ -64,8 +64,8 @@ func (s *socket) close() error {
 	return nil
 }
 
-// use calls f with the socket, which does not block.
-func (s *socket) use(f func(fd uintptr)) error {
+// withDescriptor calls f with the socket, which does not block.
+func (s *socket) withDescriptor(f func(fd uintptr)) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	switch {
@@ -100,7 +100,7 @@ func (s *socket) polled() (*os.File, syscall.RawConn, error) {
 func (s *socket) wait(ctx context.Context, try func(fd uintptr) (done bool),
 	setDeadline func(*os.File, time.Time) error, until func(syscall.RawConn, func(fd uintptr) bool) error) error {
 	var done bool
-	if err := s.use(func(fd uintptr) { done = try(fd) }); done || err != nil {
+	if err := s.withDescriptor(func(fd uintptr) { done = try(fd) }); done || err != nil {
 		return err
 	}
 	file, raw, err := s.polled()
@@ -126,7 +126,7 @@ func (s *socket) send(ctx context.Context, message []byte, fds []int) error {
 // It may be called at any time.
 func (s *socket) trySend(message []byte) error {
 	var result error
-	err := s.use(func(fd uintptr) { _, result = descriptor.Send(int(fd), message) })
+	err := s.withDescriptor(func(fd uintptr) { _, result = descriptor.Send(int(fd), message) })
 	return channel.Outcome(context.Background(), err, result)
 }
 
@@ -135,17 +135,17 @@ func (s *socket) trySend(message []byte) error {
 // than one always: the kernel has then kept them, or they are closed. io.EOF is
 // the other end's closing.
 func (s *socket) receive(ctx context.Context, wantFile bool) (event, int, error) {
-	var r received
+	var r receivedMessage
 	if err := s.await(ctx, &r, r.message[:], wantFile); err != nil {
 		return event{}, -1, err
 	}
-	return r.event()
+	return r.parse()
 }
 
 // await waits for the next message.
-func (s *socket) await(ctx context.Context, r *received, message []byte, wantFile bool) error {
+func (s *socket) await(ctx context.Context, r *receivedMessage, message []byte, wantFile bool) error {
 	err := s.wait(ctx, func(fd uintptr) bool {
-		r.from(int(fd), message, wantFile)
+		r.receive(int(fd), message, wantFile)
 		return r.err != unix.EAGAIN
 	}, (*os.File).SetReadDeadline, syscall.RawConn.Read)
 	return channel.Outcome(ctx, err, r.err)
@@ -153,22 +153,22 @@ func (s *socket) await(ctx context.Context, r *received, message []byte, wantFil
 
 // tryReceive is receive of an event alone, and false where there is none yet.
 func (s *socket) tryReceive() (event, bool, error) {
-	var r received
-	err := s.use(func(fd uintptr) { r.from(int(fd), r.message[:], false) })
+	var r receivedMessage
+	err := s.withDescriptor(func(fd uintptr) { r.receive(int(fd), r.message[:], false) })
 	if err == nil && r.err == unix.EAGAIN {
 		return event{}, false, nil
 	}
 	if err := channel.Outcome(context.Background(), err, r.err); err != nil {
 		return event{}, false, err
 	}
-	e, _, err := r.event()
+	e, _, err := r.parse()
 	return e, err == nil, err
 }
 
 // receiveList waits for the answer to a request for the list.
 func (s *socket) receiveList(ctx context.Context) ([]ExecID, error) {
 	message := make([]byte, eventSize+maxDetached*idSize+1)
-	var r received
+	var r receivedMessage
 	if err := s.await(ctx, &r, message, false); err != nil {
 		return nil, err
 	}
@@ -185,8 +185,8 @@ func (s *socket) receiveList(ctx context.Context) ([]ExecID, error) {
 	return list, nil
 }
 
-// received is the result of recvmsg(2).
-type received struct {
+// A receivedMessage is the result of recvmsg(2).
+type receivedMessage struct {
 	// One byte more than an event has, to see that a longer one is longer.
 	message        [eventSize + 1]byte
 	rights         []byte
@@ -194,7 +194,7 @@ type received struct {
 	err            error
 }
 
-func (r *received) from(fd int, message []byte, wantFile bool) {
+func (r *receivedMessage) receive(fd int, message []byte, wantFile bool) {
 	if wantFile && r.rights == nil {
 		r.rights = make([]byte, unix.CmsgSpace(4))
 	}
@@ -209,7 +209,7 @@ func (r *received) from(fd int, message []byte, wantFile bool) {
 	}
 }
 
-func (r *received) recvmsg(fd int, message []byte) {
+func (r *receivedMessage) recvmsg(fd int, message []byte) {
 	// ECONNRESET is told once, before the other end's last messages.
 	for r.err = unix.EINTR; r.err == unix.EINTR || r.err == unix.ECONNRESET; {
 		r.n, r.oobn, r.flags, _, r.err = unix.Recvmsg(fd, message, r.rights,
@@ -217,9 +217,9 @@ func (r *received) recvmsg(fd int, message []byte) {
 	}
 }
 
-// event takes a received message apart, and closes the descriptors that it does not
+// parse takes a received message apart, and closes the descriptors that it does not
 // return.
-func (r *received) event() (event, int, error) {
+func (r *receivedMessage) parse() (event, int, error) {
 	file, err := onlyDescriptor(r.rights[:r.oobn], r.flags)
 	if err != nil {
 		return event{}, -1, err

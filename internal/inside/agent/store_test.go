@@ -20,7 +20,7 @@ func TestAgentHoldsTheStore(t *testing.T) {
 		if to, err := os.Readlink(held); err != nil || to != want {
 			t.Errorf("%s is %q, %v", held, to, err)
 		}
-		if list := s.ok(t, command("ls", "-l", "/proc/self/fd")); strings.Contains(list, want) || strings.Contains(list, fmt.Sprintf(" %d ->", number)) {
+		if list := s.mustRun(t, command("ls", "-l", "/proc/self/fd")); strings.Contains(list, want) || strings.Contains(list, fmt.Sprintf(" %d ->", number)) {
 			t.Errorf("a command has %s", list)
 		}
 		if out, exit := s.run(t, command("ls", "-L", fmt.Sprintf("/proc/1/fd/%d", number))); exit.Status == 0 {

@@ -135,7 +135,7 @@ func TestTerminalNeedsATerminal(t *testing.T) {
 		s := open(t)
 		c := command("sh", "-c", script)
 		c.UID, c.GID = 0, 0
-		s.ok(t, c)
+		s.mustRun(t, c)
 		for _, id := range []uint32{0, 1000} {
 			c = command("true")
 			c.TTY = &Winsize{}

@@ -31,7 +31,7 @@ func modesProgram(t *testing.T) string {
 func (s *sandbox) modes(t *testing.T, mode string) map[string]string {
 	t.Helper()
 	answers := map[string]string{}
-	for line := range strings.Lines(s.ok(t, command("sh", "-c", "umask 0; /tmp/modes $(mktemp -d) "+mode))) {
+	for line := range strings.Lines(s.mustRun(t, command("sh", "-c", "umask 0; /tmp/modes $(mktemp -d) "+mode))) {
 		at := strings.LastIndexByte(line, ' ')
 		answers[line[:at]] = strings.TrimSpace(line[at+1:])
 	}
@@ -41,7 +41,7 @@ func (s *sandbox) modes(t *testing.T, mode string) map[string]string {
 	return answers
 }
 
-func (s *sandbox) put(t *testing.T, program string) {
+func (s *sandbox) install(t *testing.T, program string) {
 	t.Helper()
 	f, err := os.Open(program)
 	if err != nil {
@@ -50,13 +50,13 @@ func (s *sandbox) put(t *testing.T, program string) {
 	defer f.Close()
 	c := command("sh", "-c", "cat >/tmp/modes; chmod 755 /tmp/modes")
 	c.Stdin = f
-	s.ok(t, c)
+	s.mustRun(t, c)
 }
 
 // filterCount is the number of filters of a new command.
 func (s *sandbox) filterCount(t *testing.T) string {
 	t.Helper()
-	_, count, _ := strings.Cut(strings.TrimSpace(s.ok(t, command("grep", "Seccomp_filters", "/proc/self/status"))), "\t")
+	_, count, _ := strings.Cut(strings.TrimSpace(s.mustRun(t, command("grep", "Seccomp_filters", "/proc/self/status"))), "\t")
 	return count
 }
 
@@ -72,7 +72,7 @@ func TestWithheldModes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, options...)
-			s.put(t, program)
+			s.install(t, program)
 			for call, errno := range s.modes(t, "2755") {
 				if errno != "0" {
 					t.Errorf("before: %s: errno %s", call, errno)

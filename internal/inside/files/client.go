@@ -69,7 +69,7 @@ type Client struct {
 	// mu guards the fields below.
 	mu      sync.Mutex
 	next    uint32
-	pending map[uint32]*pending
+	pending map[uint32]*pendingCall
 	open    int // handles
 	heard   time.Time
 	quiet   bool // it was asked why it is silent
@@ -77,8 +77,8 @@ type Client struct {
 	over    error
 }
 
-// A pending call waits for an answer.
-type pending struct {
+// A pendingCall waits for an answer.
+type pendingCall struct {
 	answer chan *answer // has room for one
 	cancel context.CancelCauseFunc
 	since  time.Time
@@ -94,7 +94,7 @@ type pending struct {
 func NewClient(in, out *os.File, p Process, o Options) *Client {
 	c := &Client{
 		in: in, out: out, process: p, options: o, sending: semaphore.NewWeighted(1), calls: semaphore.NewWeighted(maxCalls),
-		done: make(chan struct{}), pending: map[uint32]*pending{}, heard: time.Now(),
+		done: make(chan struct{}), pending: map[uint32]*pendingCall{}, heard: time.Now(),
 	}
 	c.workers.Go(c.listen)
 	c.workers.Go(c.attend)
@@ -145,7 +145,7 @@ func (c *Client) letEnd() {
 
 // listen takes answers, until there are no more.
 func (c *Client) listen() {
-	err := c.hear()
+	err := c.receive()
 	if errors.Is(err, os.ErrClosed) {
 		return // by fail
 	}
@@ -160,7 +160,7 @@ func (c *Client) listen() {
 	c.fail(err)
 }
 
-func (c *Client) hear() error {
+func (c *Client) receive() error {
 	greeted := false
 	for {
 		b, err := readFrame(c.out, nil)
@@ -209,13 +209,13 @@ func (c *Client) deliver(a *answer) error {
 	if p.left.IsZero() {
 		p.answer <- a
 	} else if a.handle != 0 {
-		c.letGo(a.handle)
+		c.releaseLocked(a.handle)
 	}
 	return nil
 }
 
 // endPlace ends the place of a call whose caller has gone. The caller of endPlace holds mu.
-func (c *Client) endPlace(p *pending) {
+func (c *Client) endPlace(p *pendingCall) {
 	if p.holds {
 		p.holds = false
 		c.calls.Release(1)
@@ -230,11 +230,11 @@ func (c *Client) call(ctx context.Context, r request) (*answer, error) {
 
 func (c *Client) ask(ctx context.Context, r request, patient bool) (*answer, error) {
 	a, err := c.askUntil(ctx, r, patient)
-	return a, endOf(ctx, err)
+	return a, endCause(ctx, err)
 }
 
-// endOf adds the end of a context to the cause that the caller gave for this end.
-func endOf(ctx context.Context, err error) error {
+// endCause adds the end of a context to the cause that the caller gave for this end.
+func endCause(ctx context.Context, err error) error {
 	if end := ctx.Err(); end != nil && err == context.Cause(ctx) && err != end { // the cause itself
 		return fmt.Errorf("%w: %w", end, err)
 	}
@@ -247,7 +247,7 @@ func (c *Client) askUntil(ctx context.Context, r request, patient bool) (*answer
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p := &pending{answer: make(chan *answer, 1), cancel: cancel, since: time.Now(), patient: patient}
+	p := &pendingCall{answer: make(chan *answer, 1), cancel: cancel, since: time.Now(), patient: patient}
 	if err := c.register(p, &r); err != nil { // before the wait for a place: inquire ends all waits of a paused sandbox
 		return nil, err
 	}
@@ -287,7 +287,7 @@ func (c *Client) running(ctx context.Context) error {
 	return nil
 }
 
-func (c *Client) register(p *pending, r *request) error {
+func (c *Client) register(p *pendingCall, r *request) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over != nil {
@@ -303,7 +303,7 @@ func (c *Client) register(p *pending, r *request) error {
 
 // leave notes that the caller has gone. It returns true if the server still owes the answer of a call that was sent.
 // The call then keeps its place until the answer comes: the server must not get more calls than it takes.
-func (c *Client) leave(id uint32, p *pending, isSent bool) (isOwed bool) {
+func (c *Client) leave(id uint32, p *pendingCall, isSent bool) (isOwed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -311,7 +311,7 @@ func (c *Client) leave(id uint32, p *pending, isSent bool) (isOwed bool) {
 		select {
 		case came := <-p.answer:
 			if came.handle != 0 {
-				c.letGo(came.handle)
+				c.releaseLocked(came.handle)
 			}
 		default:
 		}
@@ -375,11 +375,11 @@ func (c *Client) unsent(ctx context.Context, err error) error {
 func (c *Client) release(handle uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.letGo(handle)
+	c.releaseLocked(handle)
 }
 
-// letGo is release with mu held.
-func (c *Client) letGo(handle uint32) {
+// releaseLocked is release with mu held.
+func (c *Client) releaseLocked(handle uint32) {
 	c.open--
 	if c.over != nil {
 		return
@@ -479,7 +479,7 @@ func (c *Client) inquire() {
 	if waits {
 		return
 	}
-	ping := &pending{answer: make(chan *answer, 1), cancel: func(error) {}, since: time.Now(), left: time.Now()}
+	ping := &pendingCall{answer: make(chan *answer, 1), cancel: func(error) {}, since: time.Now(), left: time.Now()}
 	r := request{op: opPing}
 	if !c.sending.TryAcquire(1) {
 		return // somebody waits to send

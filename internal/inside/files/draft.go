@@ -42,12 +42,12 @@ func newDraft(tree Tree, dir, base string) (*draft, error) {
 }
 
 func (d *draft) temporary() string {
-	return d.named(tempPrefix + strconv.FormatUint(rand.Uint64(), 36))
+	return d.entryPath(tempPrefix + strconv.FormatUint(rand.Uint64(), 36))
 }
 
-// named is the path of an entry of the directory. The path is not cleaned: the meaning of ".." depends on
+// entryPath is the path of an entry of the directory. The path is not cleaned: the meaning of ".." depends on
 // links.
-func (d *draft) named(entry string) string { return strings.TrimSuffix(d.dir, "/") + "/" + entry }
+func (d *draft) entryPath(entry string) string { return strings.TrimSuffix(d.dir, "/") + "/" + entry }
 
 // place gives the draft its name. A file with this name is replaced.
 func (d *draft) place() error {
@@ -62,7 +62,7 @@ func (d *draft) place() error {
 		}
 		d.temp = temp
 	}
-	if err := d.tree.Rename(d.temp, d.named(d.base)); err != nil {
+	if err := d.tree.Rename(d.temp, d.entryPath(d.base)); err != nil {
 		return err
 	}
 	d.temp = ""

@@ -21,22 +21,22 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
-// hostile is a server that the test plays.
-type hostile struct {
+// hostileServer is a server that the test plays.
+type hostileServer struct {
 	client  *Client
 	in, out *os.File // its ends
 	ended   chan struct{}
 }
 
-// newHostile has greeted.
-func newHostile(t *testing.T, o Options) *hostile {
+// newHostileServer has greeted.
+func newHostileServer(t *testing.T, o Options) *hostileServer {
 	t.Helper()
 	h := newSilent(t, o)
-	h.say(t, (&answer{handle: Version}).encode())
+	h.send(t, (&answer{handle: Version}).encode())
 	return h
 }
 
-func newSilent(t *testing.T, o Options) *hostile {
+func newSilent(t *testing.T, o Options) *hostileServer {
 	t.Helper()
 	in, clientIn, err := os.Pipe()
 	if err != nil {
@@ -46,7 +46,7 @@ func newSilent(t *testing.T, o Options) *hostile {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hostile{in: in, out: out, ended: make(chan struct{})}
+	h := &hostileServer{in: in, out: out, ended: make(chan struct{})}
 	if o.Idle == 0 {
 		o.Idle = time.Hour
 	}
@@ -59,7 +59,7 @@ func newSilent(t *testing.T, o Options) *hostile {
 	return h
 }
 
-func (h *hostile) Wait(ctx context.Context) error {
+func (h *hostileServer) Wait(ctx context.Context) error {
 	select {
 	case <-h.ended:
 		return errors.New("killed")
@@ -68,17 +68,17 @@ func (h *hostile) Wait(ctx context.Context) error {
 	}
 }
 
-func (h *hostile) Close() error { return nil }
+func (h *hostileServer) Close() error { return nil }
 
-func (h *hostile) say(t *testing.T, b []byte) {
+func (h *hostileServer) send(t *testing.T, b []byte) {
 	t.Helper()
 	if _, err := h.out.Write(b); err != nil {
 		t.Error(err)
 	}
 }
 
-// hear is the next request that is no ping.
-func (h *hostile) hear(t *testing.T) request {
+// nextRequest is the next request that is no ping.
+func (h *hostileServer) nextRequest(t *testing.T) request {
 	t.Helper()
 	for {
 		b, err := readFrame(h.in, nil)
@@ -125,9 +125,9 @@ func TestHostileAnswersAreErrors(t *testing.T) {
 		"an unknown event": func(id uint32) []byte { return (&answer{id: id, events: []Event{{Kind: 9}}}).encode() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHostile(t, Options{})
+			h := newHostileServer(t, Options{})
 			go func() {
-				h.say(t, say(h.hear(t).id))
+				h.send(t, say(h.nextRequest(t).id))
 				close(h.ended)
 			}()
 			if info, err := h.client.Stat(t.Context(), "/f"); err == nil || h.client.Err() == nil || errors.Is(h.client.Err(), ErrSilent) {
@@ -139,11 +139,11 @@ func TestHostileAnswersAreErrors(t *testing.T) {
 
 // TestOddAnswersAreErrors are of the protocol's form, and no use.
 func TestOddAnswersAreErrors(t *testing.T) {
-	h := newHostile(t, Options{})
+	h := newHostileServer(t, Options{})
 	for _, a := range []answer{{}, {infos: make([]Info, 2)}, {code: 1 << 31}} {
 		go func() {
-			a.id = h.hear(t).id
-			h.say(t, a.encode())
+			a.id = h.nextRequest(t).id
+			h.send(t, a.encode())
 		}()
 		if info, err := h.client.Stat(t.Context(), "/f"); err == nil {
 			t.Errorf("of %+v came %+v", a, info)
@@ -153,7 +153,7 @@ func TestOddAnswersAreErrors(t *testing.T) {
 
 func TestAnotherVersionIsRefused(t *testing.T) {
 	h := newSilent(t, Options{})
-	h.say(t, (&answer{handle: Version + 1}).encode())
+	h.send(t, (&answer{handle: Version + 1}).encode())
 	if _, err := h.client.Stat(t.Context(), "/f"); err == nil || !strings.Contains(err.Error(), "has version 3, this program 2") {
 		t.Errorf("got %v", err)
 	}
@@ -162,20 +162,20 @@ func TestAnotherVersionIsRefused(t *testing.T) {
 // TestLateHandlesAreClosed: what was opened for somebody who has gone is let go
 // of.
 func TestLateHandlesAreClosed(t *testing.T) {
-	h := newHostile(t, Options{})
+	h := newHostileServer(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := make(chan error, 1)
 	go func() {
 		_, err := h.client.Open(ctx, "/f", 0, -1)
 		failed <- err
 	}()
-	r := h.hear(t)
+	r := h.nextRequest(t)
 	cancel()
 	if err := <-failed; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	h.say(t, (&answer{id: r.id, handle: 42}).encode())
-	if r := h.hear(t); r.op != opClose || r.handle != 42 {
+	h.send(t, (&answer{id: r.id, handle: 42}).encode())
+	if r := h.nextRequest(t); r.op != opClose || r.handle != 42 {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -183,7 +183,7 @@ func TestLateHandlesAreClosed(t *testing.T) {
 // TestSilenceIsExplained: who waits learns why, and the next one before asking.
 func TestSilenceIsExplained(t *testing.T) {
 	paused := errors.New("paused")
-	h := newHostile(t, Options{Silent: func(context.Context) error { return paused }})
+	h := newHostileServer(t, Options{Silent: func(context.Context) error { return paused }})
 	for range 2 {
 		if _, err := h.client.Stat(t.Context(), "/f"); !errors.Is(err, paused) {
 			t.Errorf("got %v", err)
@@ -195,7 +195,7 @@ func TestSilenceIsExplained(t *testing.T) {
 }
 
 // cancelled starts n calls, and cancels them after the server has got them. It returns their ids.
-func (h *hostile) cancelled(t *testing.T, n int) (ids []uint32) {
+func (h *hostileServer) cancelled(t *testing.T, n int) (ids []uint32) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var callers sync.WaitGroup
@@ -207,7 +207,7 @@ func (h *hostile) cancelled(t *testing.T, n int) (ids []uint32) {
 		})
 	}
 	for range n {
-		ids = append(ids, h.hear(t).id)
+		ids = append(ids, h.nextRequest(t).id)
 	}
 	cancel()
 	callers.Wait()
@@ -216,7 +216,7 @@ func (h *hostile) cancelled(t *testing.T, n int) (ids []uint32) {
 
 // TestManyMayGoAtOnce: a server that is slow with the answers stays, and gets no more calls than there is room for.
 func TestManyMayGoAtOnce(t *testing.T) {
-	h := newHostile(t, Options{})
+	h := newHostileServer(t, Options{})
 	owed := h.cancelled(t, maxCalls)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -224,18 +224,18 @@ func TestManyMayGoAtOnce(t *testing.T) {
 		t.Errorf("without room: %v", err)
 	}
 	for _, id := range owed {
-		h.say(t, (&answer{id: id}).encode())
+		h.send(t, (&answer{id: id}).encode())
 	}
 	got := make(chan error, 1)
 	go func() {
 		_, err := h.client.Stat(t.Context(), "/next")
 		got <- err
 	}()
-	r := h.hear(t)
+	r := h.nextRequest(t)
 	if r.name != "/next" {
 		t.Errorf("the server got %+v", r)
 	}
-	h.say(t, (&answer{id: r.id, code: uint32(syscall.ENOENT)}).encode())
+	h.send(t, (&answer{id: r.id, code: uint32(syscall.ENOENT)}).encode())
 	if err := <-got; !errors.Is(err, syscall.ENOENT) {
 		t.Errorf("got %v", err)
 	}
@@ -244,7 +244,7 @@ func TestManyMayGoAtOnce(t *testing.T) {
 // TestOweNoMoreThanSome: a server that gives no answers is given up, also if no caller waits.
 func TestOweNoMoreThanSome(t *testing.T) {
 	t.Parallel() // it takes giveUpAfter
-	h := newHostile(t, Options{})
+	h := newHostileServer(t, Options{})
 	h.cancelled(t, maxLate+1)
 	select {
 	case <-h.client.done:
@@ -258,7 +258,7 @@ func TestOweNoMoreThanSome(t *testing.T) {
 // TestCallsWithoutAPlaceLearnOfAPause: more calls than there is room for end with the reason of the silence.
 func TestCallsWithoutAPlaceLearnOfAPause(t *testing.T) {
 	paused := errors.New("paused")
-	h := newHostile(t, Options{Silent: func(context.Context) error { return paused }})
+	h := newHostileServer(t, Options{Silent: func(context.Context) error { return paused }})
 	ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
 	defer cancel()
 	var callers sync.WaitGroup
@@ -280,7 +280,7 @@ func TestCallsWithoutAPlaceLearnOfAPause(t *testing.T) {
 func TestAPausedServerMayOweAnswers(t *testing.T) {
 	t.Parallel() // it takes giveUpAfter
 	var isPaused atomic.Bool
-	h := newHostile(t, Options{Silent: func(context.Context) error {
+	h := newHostileServer(t, Options{Silent: func(context.Context) error {
 		if isPaused.Load() {
 			return errors.New("paused")
 		}
@@ -293,7 +293,7 @@ func TestAPausedServerMayOweAnswers(t *testing.T) {
 		t.Fatalf("during the pause: %v", err)
 	}
 	isPaused.Store(false)
-	h.say(t, (&answer{id: owed[0]}).encode())
+	h.send(t, (&answer{id: owed[0]}).encode())
 	time.Sleep(5 * askAfter)
 	if err := h.client.Err(); err != nil {
 		t.Errorf("after the pause: %v", err)
@@ -302,7 +302,7 @@ func TestAPausedServerMayOweAnswers(t *testing.T) {
 
 // TestFullPipeHoldsNobody: the server reads nothing, and then finds whole frames.
 func TestFullPipeHoldsNobody(t *testing.T) {
-	h := newHostile(t, Options{})
+	h := newHostileServer(t, Options{})
 	for range 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
@@ -311,16 +311,16 @@ func TestFullPipeHoldsNobody(t *testing.T) {
 		}
 	}
 	go func() { _, _ = h.client.Stat(t.Context(), "/g") }()
-	if r := h.hear(t); r.op != opPut || len(r.data) != 200<<10 {
+	if r := h.nextRequest(t); r.op != opPut || len(r.data) != 200<<10 {
 		t.Errorf("got %d with %d bytes", r.op, len(r.data))
 	}
-	if r := h.hear(t); r.op != opStat || r.name != "/g" {
+	if r := h.nextRequest(t); r.op != opStat || r.name != "/g" {
 		t.Errorf("got %d of %s", r.op, r.name)
 	}
 }
 
 func TestIdleServersAreEnded(t *testing.T) {
-	h := newHostile(t, Options{Idle: 500 * time.Millisecond})
+	h := newHostileServer(t, Options{Idle: 500 * time.Millisecond})
 	if b, err := io.ReadAll(h.in); err != nil || len(b) > 0 {
 		t.Errorf("got %d bytes, %v", len(b), err)
 	}
@@ -414,10 +414,10 @@ func FuzzParseRequest(f *testing.F) {
 	})
 }
 
-// withoutTmpfile is a tree on a file system without files that have no name.
-type withoutTmpfile struct{ *os.Root }
+// noTmpfileTree is a tree on a file system without files that have no name.
+type noTmpfileTree struct{ *os.Root }
 
-func (t withoutTmpfile) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
+func (t noTmpfileTree) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
 	if flag&unix.O_TMPFILE == unix.O_TMPFILE {
 		return nil, unix.EOPNOTSUPP
 	}
@@ -435,14 +435,14 @@ func TestDraftsBecomeFilesOrNothing(t *testing.T) {
 	if err := root.Mkdir("sub", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for kind, tree := range map[string]Tree{"root": root, "without O_TMPFILE": withoutTmpfile{root}, "all": All()} {
+	for kind, tree := range map[string]Tree{"root": root, "without O_TMPFILE": noTmpfileTree{root}, "all": All()} {
 		at := "sub/file"
 		if kind == "all" {
 			at = dir + "/sub/file"
 		}
 		s := &server{tree: tree}
 		for _, content := range []string{"", "first", "second"} {
-			if _, err := s.put(at, &request{data: []byte(content), mode: 0o640}); err != nil {
+			if _, err := s.putFile(at, &request{data: []byte(content), mode: 0o640}); err != nil {
 				t.Errorf("%s: put %q: %v", kind, content, err)
 			}
 			if got, err := root.ReadFile("sub/file"); err != nil || string(got) != content {

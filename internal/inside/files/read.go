@@ -41,7 +41,7 @@ func (s *server) open(name string, r *request) (*answer, error) {
 		file.close()
 		return a, err
 	}
-	a.handle, err = s.keep(file)
+	a.handle, err = s.addObject(file)
 	return a, err
 }
 
@@ -75,7 +75,7 @@ func (s *server) list(name string) (*answer, error) {
 		l.close()
 		return a, err
 	}
-	a.handle, err = s.keep(l)
+	a.handle, err = s.addObject(l)
 	return a, err
 }
 

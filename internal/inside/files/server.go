@@ -27,17 +27,17 @@ type server struct {
 
 	// mu guards the fields below.
 	mu      sync.Mutex
-	handles map[uint32]opened
+	handles map[uint32]openObject
 	last    uint32
 }
 
-// An opened is the object of a handle.
-type opened interface{ close() }
+// An openObject is the object of a handle.
+type openObject interface{ close() }
 
 // Serve answers requests until in ends, which is no error. The tree is shown at
 // prefix; where that is empty, names are taken as they are.
 func Serve(tree Tree, prefix string, in io.Reader, out io.Writer) error {
-	s := &server{tree: tree, prefix: prefix, out: out, slots: semaphore.NewWeighted(maxRunning), handles: map[uint32]opened{}}
+	s := &server{tree: tree, prefix: prefix, out: out, slots: semaphore.NewWeighted(maxRunning), handles: map[uint32]openObject{}}
 	defer s.end()
 	if err := s.send(&answer{handle: Version}); err != nil {
 		return err
@@ -54,7 +54,7 @@ func Serve(tree Tree, prefix string, in io.Reader, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		if err := s.take(r); err != nil {
+		if err := s.handle(r); err != nil {
 			return err
 		}
 	}
@@ -72,8 +72,8 @@ func (s *server) end() {
 	s.running.Wait()
 }
 
-// take has a request carried out.
-func (s *server) take(r request) error {
+// handle has a request carried out.
+func (s *server) handle(r request) error {
 	switch r.op {
 	case opPing: // from a client that checks whether this process runs at all
 		return s.send(&answer{id: r.id})
@@ -130,8 +130,8 @@ func code(err error) uint32 {
 	return codeOther
 }
 
-// keep gives an open object a handle.
-func (s *server) keep(o opened) (uint32, error) {
+// addObject gives an open object a handle.
+func (s *server) addObject(o openObject) (uint32, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.handles == nil || len(s.handles) >= maxHandles {
@@ -155,8 +155,8 @@ func (s *server) drop(handle uint32) {
 	}
 }
 
-// with asks the object of a handle, of one kind.
-func with[T opened](s *server, handle uint32, ask func(T) (*answer, error)) (*answer, error) {
+// withObject asks the object of a handle, of one kind.
+func withObject[T openObject](s *server, handle uint32, ask func(T) (*answer, error)) (*answer, error) {
 	s.mu.Lock()
 	o, ok := s.handles[handle].(T)
 	s.mu.Unlock()
@@ -169,9 +169,9 @@ func with[T opened](s *server, handle uint32, ask func(T) (*answer, error)) (*an
 func (s *server) carryOut(r *request) (*answer, error) {
 	switch r.op {
 	case opRead, opWrite, opCommit, opNext, opEvents:
-		return s.goOn(r)
+		return s.useObject(r)
 	}
-	name, err := below(s.prefix, r.name)
+	name, err := nameBelow(s.prefix, r.name)
 	if err != nil {
 		return nil, err
 	}
@@ -179,13 +179,13 @@ func (s *server) carryOut(r *request) (*answer, error) {
 	case opOpen:
 		return s.open(name, r)
 	case opPut:
-		return s.put(name, r)
+		return s.putFile(name, r)
 	case opCreate:
 		w, err := s.create(name, r.mode)
 		if err != nil {
 			return nil, err
 		}
-		return s.kept(w)
+		return s.answerHandle(w)
 	case opStat, opLstat:
 		return s.stat(name, r.op == opStat)
 	case opList:
@@ -196,23 +196,23 @@ func (s *server) carryOut(r *request) (*answer, error) {
 	return &answer{}, s.change(name, r)
 }
 
-// goOn works with an open object.
-func (s *server) goOn(r *request) (*answer, error) {
+// useObject works with an open object.
+func (s *server) useObject(r *request) (*answer, error) {
 	switch r.op {
 	case opRead:
-		return with(s, r.handle, func(f *reader) (*answer, error) { return f.read(r.offset, r.size) })
+		return withObject(s, r.handle, func(f *reader) (*answer, error) { return f.read(r.offset, r.size) })
 	case opNext:
-		return with(s, r.handle, (*listing).next)
+		return withObject(s, r.handle, (*listing).next)
 	case opEvents:
-		return with(s, r.handle, (*watch).next)
+		return withObject(s, r.handle, (*watch).next)
 	case opWrite:
-		return with(s, r.handle, func(w *writer) (*answer, error) { return &answer{}, w.write(r.data, r.offset) })
+		return withObject(s, r.handle, func(w *writer) (*answer, error) { return &answer{}, w.write(r.data, r.offset) })
 	}
-	return with(s, r.handle, func(w *writer) (*answer, error) { return &answer{}, w.commit(r.offset) })
+	return withObject(s, r.handle, func(w *writer) (*answer, error) { return &answer{}, w.commit(r.offset) })
 }
 
-func (s *server) kept(o opened) (*answer, error) {
-	handle, err := s.keep(o)
+func (s *server) answerHandle(o openObject) (*answer, error) {
+	handle, err := s.addObject(o)
 	return &answer{handle: handle}, err
 }
 
@@ -224,7 +224,7 @@ func (s *server) change(name string, r *request) error {
 	case opMkdirAll:
 		return s.tree.MkdirAll(name, goMode(r.mode))
 	case opRename:
-		to, err := below(s.prefix, r.to)
+		to, err := nameBelow(s.prefix, r.to)
 		if err != nil {
 			return err
 		}

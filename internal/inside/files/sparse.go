@@ -23,7 +23,7 @@ func (s *Sparse) Write(data []byte) (int, error) {
 	for at := 0; at < len(data); {
 		end := min(at+len(zeros), len(data))
 		if isZero(data[at:end]) {
-			if err := s.put(data[begin:at]); err != nil {
+			if err := s.writeContent(data[begin:at]); err != nil {
 				return 0, err
 			}
 			s.Size += int64(end - at)
@@ -31,13 +31,13 @@ func (s *Sparse) Write(data []byte) (int, error) {
 		}
 		at = end
 	}
-	if err := s.put(data[begin:]); err != nil {
+	if err := s.writeContent(data[begin:]); err != nil {
 		return 0, err
 	}
 	return len(data), nil
 }
 
-func (s *Sparse) put(content []byte) error {
+func (s *Sparse) writeContent(content []byte) error {
 	if len(content) == 0 {
 		return nil
 	}

@@ -32,7 +32,7 @@ func (c *Client) Open(ctx context.Context, name string, offset, limit int64) (*F
 		return nil, err
 	}
 	f.handle = a.handle
-	f.take(a)
+	f.adopt(a)
 	return f, nil
 }
 
@@ -43,7 +43,7 @@ func (f *File) wanted() uint32 {
 	return uint32(min(f.left, chunk))
 }
 
-func (f *File) take(a *answer) {
+func (f *File) adopt(a *answer) {
 	f.data, f.last = a.data, a.last || len(a.data) == 0
 	if f.left >= 0 {
 		f.data = f.data[:min(int64(len(f.data)), f.left)] // in any case
@@ -66,7 +66,7 @@ func (f *File) Read(b []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if f.take(a); len(f.data) == 0 {
+		if f.adopt(a); len(f.data) == 0 {
 			return 0, io.EOF
 		}
 	}
@@ -122,7 +122,7 @@ func (c *Client) writeAll(ctx context.Context, handle uint32, data []byte, r io.
 			return size, nil
 		}
 		if err := ctx.Err(); err != nil {
-			return 0, endOf(ctx, context.Cause(ctx))
+			return 0, endCause(ctx, context.Cause(ctx))
 		}
 		data, err = readChunk(r)
 		last = errors.Is(err, io.EOF)
@@ -215,12 +215,12 @@ func (c *Client) Mkdir(ctx context.Context, name string, mode fs.FileMode, paren
 	if parents {
 		o = opMkdirAll
 	}
-	return c.do(ctx, request{op: o, name: name, mode: kernelMode(mode)})
+	return c.callEmpty(ctx, request{op: o, name: name, mode: kernelMode(mode)})
 }
 
 // Rename moves a file, and replaces the file that has the name.
 func (c *Client) Rename(ctx context.Context, from, to string) error {
-	return c.do(ctx, request{op: opRename, name: from, to: to})
+	return c.callEmpty(ctx, request{op: opRename, name: from, to: to})
 }
 
 // Remove removes a file or an empty directory, or, with all, also the content of a
@@ -230,20 +230,20 @@ func (c *Client) Remove(ctx context.Context, name string, all bool) error {
 	if all {
 		o = opRemoveAll
 	}
-	return c.do(ctx, request{op: o, name: name})
+	return c.callEmpty(ctx, request{op: o, name: name})
 }
 
 // Symlink makes a symbolic link.
 func (c *Client) Symlink(ctx context.Context, target, name string) error {
-	return c.do(ctx, request{op: opSymlink, name: name, to: target})
+	return c.callEmpty(ctx, request{op: opSymlink, name: name, to: target})
 }
 
 // Chmod changes the mode of a file.
 func (c *Client) Chmod(ctx context.Context, name string, mode fs.FileMode) error {
-	return c.do(ctx, request{op: opChmod, name: name, mode: kernelMode(mode)})
+	return c.callEmpty(ctx, request{op: opChmod, name: name, mode: kernelMode(mode)})
 }
 
-func (c *Client) do(ctx context.Context, r request) error {
+func (c *Client) callEmpty(ctx context.Context, r request) error {
 	_, err := c.call(ctx, r)
 	return err
 }

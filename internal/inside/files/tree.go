@@ -25,27 +25,27 @@ type Tree interface {
 
 // All is the Tree of all files that this process can see, by absolute paths: inside a
 // sandbox, where it may use all that the kernel gives it.
-func All() Tree { return all{} }
+func All() Tree { return wholeTree{} }
 
-type all struct{}
+type wholeTree struct{}
 
-func (all) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
+func (wholeTree) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
 	return os.OpenFile(name, flag, perm)
 }
-func (all) Stat(name string) (fs.FileInfo, error)        { return os.Stat(name) }
-func (all) Lstat(name string) (fs.FileInfo, error)       { return os.Lstat(name) }
-func (all) Mkdir(name string, perm fs.FileMode) error    { return os.Mkdir(name, perm) }
-func (all) MkdirAll(name string, perm fs.FileMode) error { return os.MkdirAll(name, perm) }
-func (all) Rename(from, to string) error                 { return os.Rename(from, to) }
-func (all) Remove(name string) error                     { return os.Remove(name) }
-func (all) RemoveAll(name string) error                  { return os.RemoveAll(name) }
-func (all) Symlink(target, name string) error            { return os.Symlink(target, name) }
-func (all) Readlink(name string) (string, error)         { return os.Readlink(name) }
-func (all) Chmod(name string, mode fs.FileMode) error    { return os.Chmod(name, mode) }
+func (wholeTree) Stat(name string) (fs.FileInfo, error)        { return os.Stat(name) }
+func (wholeTree) Lstat(name string) (fs.FileInfo, error)       { return os.Lstat(name) }
+func (wholeTree) Mkdir(name string, perm fs.FileMode) error    { return os.Mkdir(name, perm) }
+func (wholeTree) MkdirAll(name string, perm fs.FileMode) error { return os.MkdirAll(name, perm) }
+func (wholeTree) Rename(from, to string) error                 { return os.Rename(from, to) }
+func (wholeTree) Remove(name string) error                     { return os.Remove(name) }
+func (wholeTree) RemoveAll(name string) error                  { return os.RemoveAll(name) }
+func (wholeTree) Symlink(target, name string) error            { return os.Symlink(target, name) }
+func (wholeTree) Readlink(name string) (string, error)         { return os.Readlink(name) }
+func (wholeTree) Chmod(name string, mode fs.FileMode) error    { return os.Chmod(name, mode) }
 
-// below is the name in a tree that is seen at prefix, of one that the client
+// nameBelow is the name in a tree that is seen at prefix, of one that the client
 // uses. There is nothing beside the tree.
-func below(prefix, name string) (string, error) {
+func nameBelow(prefix, name string) (string, error) {
 	if prefix == "" {
 		return name, nil
 	}

@@ -58,7 +58,7 @@ func (s *server) watch(name string) (*answer, error) {
 		return nil, errors.Join(err, w.f.Close())
 	}
 	w.ended.Go(w.run)
-	return s.kept(w)
+	return s.answerHandle(w)
 }
 
 func (w *watch) close() {
@@ -100,7 +100,7 @@ func (w *watch) add(path string, announce bool) (dirs []string, err error) {
 		entries, err := dir.ReadDir(listBatch)
 		for _, e := range entries {
 			if announce {
-				w.tell(Created, join(path, e.Name()), e.IsDir())
+				w.queueEvent(Created, join(path, e.Name()), e.IsDir())
 			}
 			if e.IsDir() {
 				dirs = append(dirs, join(path, e.Name()))
@@ -146,7 +146,7 @@ func (w *watch) run() {
 		for b := buf[:max(n, 0)]; err == nil && len(b) >= unix.SizeofInotifyEvent; {
 			size := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(b[12:]))
 			name, _, _ := strings.Cut(string(b[unix.SizeofInotifyEvent:size]), "\x00")
-			err = w.take(int32(binary.NativeEndian.Uint32(b)), binary.NativeEndian.Uint32(b[4:]), name)
+			err = w.handleEvent(int32(binary.NativeEndian.Uint32(b)), binary.NativeEndian.Uint32(b[4:]), name)
 			b = b[size:]
 		}
 		if err != nil {
@@ -156,10 +156,10 @@ func (w *watch) run() {
 	}
 }
 
-// take works up one event; an error is the end.
-func (w *watch) take(wd int32, mask uint32, name string) error {
+// handleEvent works up one event; an error is the end.
+func (w *watch) handleEvent(wd int32, mask uint32, name string) error {
 	if mask&unix.IN_Q_OVERFLOW != 0 {
-		w.lose()
+		w.noteLoss()
 		return nil
 	}
 	dir, ok := w.dirs[wd]
@@ -171,7 +171,7 @@ func (w *watch) take(wd int32, mask uint32, name string) error {
 		return nil
 	case mask&unix.IN_DELETE_SELF != 0:
 		if dir == "" {
-			w.tell(Removed, "", true)
+			w.queueEvent(Removed, "", true)
 			return fs.ErrNotExist
 		}
 		return nil // its parent tells
@@ -186,17 +186,17 @@ func (w *watch) changed(path string, mask uint32) {
 	isDir := mask&unix.IN_ISDIR != 0
 	switch {
 	case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
-		w.tell(Created, path, isDir)
+		w.queueEvent(Created, path, isDir)
 		if isDir && w.follow(path, true) != nil {
-			w.lose()
+			w.noteLoss()
 		}
 	case mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0:
 		if isDir {
 			w.leave(path)
 		}
-		w.tell(Removed, path, isDir)
+		w.queueEvent(Removed, path, isDir)
 	default:
-		w.tell(Modified, path, isDir)
+		w.queueEvent(Modified, path, isDir)
 	}
 }
 
@@ -213,9 +213,9 @@ func (w *watch) leave(path string) {
 	}
 }
 
-// tell queues an event, unless it repeats the event before. Files that are being written
+// queueEvent queues an event, unless it repeats the event before. Files that are being written
 // have no name yet.
-func (w *watch) tell(kind Kind, path string, dir bool) {
+func (w *watch) queueEvent(kind Kind, path string, dir bool) {
 	if strings.HasPrefix(path[strings.LastIndexByte(path, '/')+1:], tempPrefix) {
 		return
 	}
@@ -233,7 +233,7 @@ func (w *watch) tell(kind Kind, path string, dir bool) {
 	w.wakeUp()
 }
 
-func (w *watch) lose() {
+func (w *watch) noteLoss() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lost = true

@@ -114,8 +114,8 @@ func (w *writer) close() {
 	}
 }
 
-// put writes a file that fits into one request.
-func (s *server) put(name string, r *request) (*answer, error) {
+// putFile writes a file that fits into one request.
+func (s *server) putFile(name string, r *request) (*answer, error) {
 	w, err := s.create(name, r.mode)
 	if err != nil {
 		return nil, err

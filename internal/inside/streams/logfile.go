@@ -182,7 +182,7 @@ func (k LogFile) copy(w io.Writer, from, end int64, renews bool, omitted func(in
 		if err != nil || len(piece) == 0 {
 			return from, err
 		}
-		if now, err := k.extent(); err != nil || !now.has(e, from) {
+		if now, err := k.extent(); err != nil || !now.covers(e, from) {
 			if err != nil {
 				return from, err
 			}
@@ -201,8 +201,8 @@ func (k LogFile) copy(w io.Writer, from, end int64, renews bool, omitted func(in
 	}
 }
 
-// has says whether the byte that was read by an older extent was not overwritten meanwhile.
-func (e logExtent) has(old logExtent, at int64) bool {
+// covers says whether the byte that was read by an older extent was not overwritten meanwhile.
+func (e logExtent) covers(old logExtent, at int64) bool {
 	return at < min(e.head, old.head) || e.head == old.head && e.tail == old.tail && at >= e.low
 }
 

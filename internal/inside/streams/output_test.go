@@ -71,14 +71,14 @@ func TestErrorsOfTheWriterAreNoEndOfATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	slave.Close()
-	if err := CopyTerminal(broken{}, master); !errors.Is(err, unix.EIO) {
+	if err := CopyTerminal(brokenWriter{}, master); !errors.Is(err, unix.EIO) {
 		t.Errorf("%v", err)
 	}
 }
 
-type broken struct{}
+type brokenWriter struct{}
 
-func (broken) Write([]byte) (int, error) { return 0, unix.EIO }
+func (brokenWriter) Write([]byte) (int, error) { return 0, unix.EIO }
 
 // A slowWriter lets one write at a time pass.
 type slowWriter struct {

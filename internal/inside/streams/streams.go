@@ -64,22 +64,22 @@ func (s *Streams) Open(stdin io.Reader, stdout, stderr io.Writer) (err error) {
 	if err := s.openOutput(1, stdout); err != nil {
 		return err
 	}
-	if same(stdout, stderr) {
+	if sameWriter(stdout, stderr) {
 		s.Inside[2] = s.Inside[1]
 		return nil
 	}
 	return s.openOutput(2, stderr)
 }
 
-// same tells whether two writers are one. Some can't be compared.
-func same(a, b io.Writer) bool {
+// sameWriter tells whether two writers are one. Some can't be compared.
+func sameWriter(a, b io.Writer) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
 // Together returns writers for two streams that different goroutines copy. If the two writers are one, at most one
 // goroutine writes to it at a time.
 func Together(a, b io.Writer) (io.Writer, io.Writer) {
-	if a == nil || !same(a, b) {
+	if a == nil || !sameWriter(a, b) {
 		return a, b
 	}
 	one := &turnWriter{to: a}
@@ -121,7 +121,7 @@ func (s *Streams) openInput(src io.Reader) error {
 }
 
 func (s *Streams) openOutput(i int, to io.Writer) error {
-	if same(to, io.Discard) {
+	if sameWriter(to, io.Discard) {
 		return nil
 	}
 	r, w, err := pipe(0)

@@ -105,7 +105,7 @@ func (p *Process) Detach(ctx context.Context, c spec.Command, request *agent.Com
 	if err != nil {
 		return err
 	}
-	request.Detach = &agent.Detach{ID: p.Exec.agent(), Stdout: p.Kept.stdout, Stderr: p.Kept.stderr, Limit: c.OutputLimit}
+	request.Detach = &agent.Detachment{ID: p.Exec.agent(), Stdout: p.Kept.stdout, Stderr: p.Kept.stderr, Limit: c.OutputLimit}
 	return nil
 }
 

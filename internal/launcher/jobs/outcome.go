@@ -42,7 +42,7 @@ type ending struct {
 	// left are the names of processes that were running when the command ended.
 	left []string
 	// refused are calls that the profile has refused to the command. They are known of some calls.
-	refused agent.Refused
+	refused agent.RefusedCalls
 	// profile is the name of a built-in profile of system calls. It is empty for another profile.
 	profile string
 	// full are the full file systems of the sandbox after a failed command.

@@ -61,7 +61,7 @@ func (p *Process) notExecutable(errno unix.Errno) string {
 }
 
 // missing finds the file that the program needs.
-func (p *Process) missing() (missing process.Missing, found bool) {
+func (p *Process) missing() (missing process.MissingFile, found bool) {
 	p.inView(func(root *os.File) { missing, found = process.FindMissing(root, p.call) })
 	return missing, found
 }

@@ -9,7 +9,7 @@ import (
 
 // A refusal describes calls that the profile has refused to a command.
 type refusal struct {
-	calls agent.Refused
+	calls agent.RefusedCalls
 	// object ends the sentence "the profile NAME refused". wayOut follows in brackets.
 	object, wayOut string
 }

@@ -23,4 +23,4 @@ func ReduceCapabilities(capability uint) error {
 
 // Drop drops all privileges of a worker of [TakeOverPrivileged], for ever, except those that single threads keep:
 // see [KeepCapabilities].
-func Drop() error { return drop() }
+func Drop() error { return dropPrivileges() }

@@ -27,7 +27,7 @@ func Run(ctx context.Context, kind string, args []string, files []*os.File) (Exi
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var text head
-	cmd, opener, err := begin(ctx, kind, args, files, &text)
+	cmd, opener, err := startWorker(ctx, kind, args, files, &text)
 	if err != nil && ctx.Err() != nil {
 		return Exit{}, context.Cause(ctx)
 	}

@@ -33,7 +33,7 @@ const ID = 0x70000000 - 1
 // until its work is done or another process ends it. Start calls note with the new process. The
 // worker does nothing before note returns. If the caller is killed before that, the worker ends.
 func Start(kind string, args []string, files []*os.File, note func(process.ID) error) error {
-	cmd, opener, err := begin(context.Background(), kind, args, files, nil)
+	cmd, opener, err := startWorker(context.Background(), kind, args, files, nil)
 	if err != nil {
 		return err
 	}
@@ -52,9 +52,9 @@ func Start(kind string, args []string, files []*os.File, note func(process.ID) e
 	return nil
 }
 
-// begin starts a worker that waits for a byte from the opener. The worker ends if the opener is closed
+// startWorker starts a worker that waits for a byte from the opener. The worker ends if the opener is closed
 // before that. The end of ctx kills the worker.
-func begin(ctx context.Context, kind string, args []string, files []*os.File, stderr io.Writer) (*exec.Cmd, *os.File, error) {
+func startWorker(ctx context.Context, kind string, args []string, files []*os.File, stderr io.Writer) (*exec.Cmd, *os.File, error) {
 	gate, opener, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
@@ -123,7 +123,7 @@ func TakeOverAgain(kind string, work func(args []string) error) {
 
 func withoutPrivileges(work func(args []string) error) func(args []string) error {
 	return func(args []string) error {
-		if err := drop(); err != nil {
+		if err := dropPrivileges(); err != nil {
 			return err
 		}
 		return work(args)
@@ -133,8 +133,8 @@ func withoutPrivileges(work func(args []string) error) func(args []string) error
 // File is a file of [Start] in a worker, by its place in the list. The caller closes the file.
 func File(place int) *os.File { return os.NewFile(uintptr(gateFile+1+place), "file") }
 
-// drop drops all privileges, for ever.
-func drop() error {
+// dropPrivileges drops all privileges, for ever.
+func dropPrivileges() error {
 	if err := syscall.Setgroups(nil); err != nil {
 		return err
 	}
