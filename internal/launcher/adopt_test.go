@@ -24,8 +24,8 @@ import (
 // holdVariable has the test binary hold sandboxes in the directories it names.
 const holdVariable = "TEST_HOLD_SANDBOXES"
 
-// held is what the process that holds sandboxes says of them.
-type held struct {
+// holderReport is what the process that holds sandboxes says of them.
+type holderReport struct {
 	Boxes, Detached []string
 	Tied            string
 }
@@ -54,7 +54,7 @@ func TestHoldSandboxes(t *testing.T) {
 		}
 		return p
 	}
-	var h held
+	var h holderReport
 	var kept []any // with the connections, which a finalizer would close
 	for range heldBoxes {
 		sb, err := l.Create(ctx, protocol.Create{}, Sources{})
@@ -94,7 +94,7 @@ func TestSandboxesOfAKilledProcessAreAdopted(t *testing.T) {
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	killed := errors.Join(holder.Process.Kill())
 	_ = holder.Wait() // killed
-	var h held
+	var h holderReport
 	if err := errors.Join(err, killed, json.Unmarshal(line, &h)); err != nil {
 		t.Fatalf("%v: %s", err, line)
 	}
@@ -138,7 +138,7 @@ func TestIdleSandboxesCostTheirLauncherNothing(t *testing.T) {
 	testhost.Long(t)
 	testhost.Concurrent(t)
 	l := newTestLauncher(t)
-	up(t, l, "", spec.Config{}).Release() // what is opened once, and kept
+	createUp(t, l, "", spec.Config{}).Release() // what is opened once, and kept
 	before := func() int { runtime.GC(); return runtime.NumGoroutine() }()
 	files := openFiles(t)
 	const boxes = 12
@@ -198,9 +198,9 @@ func TestIdleSandboxesCostTheirLauncherNothing(t *testing.T) {
 // A handle that is kept does not keep what only execs need.
 func TestAnIdleHandleHoldsNoDescriptors(t *testing.T) {
 	l := newTestLauncher(t)
-	up(t, l, "", spec.Config{}).Release()
+	createUp(t, l, "", spec.Config{}).Release()
 	files := openFiles(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	if r, _ := sh(t, sb, "true"); !r.OK() {
 		t.Errorf("got %+v", r)
 	}
@@ -212,11 +212,11 @@ func TestAnIdleHandleHoldsNoDescriptors(t *testing.T) {
 
 func TestExecsInARowKeepNothing(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	round := func() {
 		sh(t, sb, "true")
 		_, _, _ = tryPiped(t, sb, spec.Command{Args: []string{"no-such-command"}})
-		p, read := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
+		p, read := startPiped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 		if err := p.Close(); err != nil {
 			t.Error(err)
 		}
@@ -288,14 +288,14 @@ func TestATiedSandboxStaysUpWhileItIsIdle(t *testing.T) {
 
 func TestEndedInitsAreReaped(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	pid := sb.session.Init().Pid
 	killInit(t, sb)
 	dir := fmt.Sprintf("/proc/%d", pid)
 	if _, err := os.Stat(dir); err != nil {
 		t.Fatalf("it was reaped by others: %v", err)
 	}
-	up(t, l, "", spec.Config{})
+	createUp(t, l, "", spec.Config{})
 	if _, err := os.Stat(dir); err == nil {
 		t.Error("it is a zombie still")
 	}

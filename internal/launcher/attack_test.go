@@ -20,12 +20,12 @@ import (
 // connect again and another sandbox has the name.
 func TestAnOldHandleDoesNotReachTheNextOfItsName(t *testing.T) {
 	l := newTestLauncher(t)
-	old := up(t, l, "x", spec.Config{})
+	old := createUp(t, l, "x", spec.Config{})
 	other := elsewhere(t, old)
 	if err := other.launcher.Remove(t.Context(), "x"); err != nil {
 		t.Fatal(err)
 	}
-	next := up(t, other.launcher, "x", spec.Config{})
+	next := createUp(t, other.launcher, "x", spec.Config{})
 	old.session.Drop() // as after some idle seconds
 	p, err := old.Start(t.Context(), spec.Command{Args: []string{"sleep", "1000"}}, [3]*os.File{})
 	if err == nil {
@@ -43,12 +43,12 @@ func TestAnOldHandleDoesNotReachTheNextOfItsName(t *testing.T) {
 func TestAnOldHandleHasNoLayersOfTheNextOfItsName(t *testing.T) {
 	l := newTestLauncher(t)
 	overlay := spec.Config{Overlays: []string{t.TempDir()}, Storage: spec.StorageDisk}
-	old := up(t, l, "x", overlay)
+	old := createUp(t, l, "x", overlay)
 	other := elsewhere(t, old)
 	if err := other.launcher.Remove(t.Context(), "x"); err != nil {
 		t.Fatal(err)
 	}
-	next := up(t, other.launcher, "x", overlay)
+	next := createUp(t, other.launcher, "x", overlay)
 	trees, err := old.Layers(t.Context(), false)
 	if !errors.Is(err, fault.ErrNotFound) || len(trees) > 0 {
 		t.Errorf("of the old handle: %d trees, %v", len(trees), err)
@@ -66,7 +66,7 @@ func TestAnOldHandleHasNoLayersOfTheNextOfItsName(t *testing.T) {
 // Who may remove a sandbox is asked once nobody else can change it.
 func TestRemoveIfAsksAboutTheOwner(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "x", spec.Config{})
+	sb := createUp(t, l, "x", spec.Config{})
 	asked := -1
 	remove := func(may bool) {
 		t.Helper()
@@ -90,7 +90,7 @@ func TestRemoveIfAsksAboutTheTime(t *testing.T) {
 	l := newTestLauncher(t)
 	created := func() time.Time {
 		t.Helper()
-		i, err := up(t, l, "x", spec.Config{}).Info()
+		i, err := createUp(t, l, "x", spec.Config{}).Info()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +119,7 @@ func TestRemoveIfAsksAboutTheTime(t *testing.T) {
 // its directory back, which nobody would own and would keep the name.
 func TestADetachedStartDoesNotBringARemovedSandboxBack(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "x", spec.Config{})
+	sb := createUp(t, l, "x", spec.Config{})
 	conn, err := sb.session.Connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestADetachedStartDoesNotBringARemovedSandboxBack(t *testing.T) {
 // command's timeout holds then, too.
 func TestATimeoutHoldsForACommandThatIsStoppedWhileItStarts(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "x", spec.Config{Limits: spec.Limits{CPUs: 2}})
+	sb := createUp(t, l, "x", spec.Config{Limits: spec.Limits{CPUs: 2}})
 	detachedStart(t, sb, spec.Command{Args: []string{"sh", "-c", "while :; do kill -STOP -1; done"}})
 	late := false
 	for end := time.Now().Add(30 * time.Second); !late && time.Now().Before(end); {

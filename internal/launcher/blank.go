@@ -24,7 +24,7 @@ import (
 // command. This process holds its directory. If this process dies, the blank is a half-made
 // sandbox, and prune removes it.
 type blank struct {
-	*making
+	*creation
 	// imageFiles are the files of the image that is the root. Empty: none is.
 	imageFiles string
 }
@@ -107,7 +107,7 @@ func claimed(blank, c spec.Config) spec.Config {
 func differs(a, b spec.Config) string {
 	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
 	for i := range x.NumField() {
-		if !same(x.Field(i), y.Field(i)) {
+		if !sameValue(x.Field(i), y.Field(i)) {
 			name, _, _ := strings.Cut(x.Type().Field(i).Tag.Get("json"), ",")
 			return name
 		}
@@ -115,8 +115,8 @@ func differs(a, b spec.Config) string {
 	return ""
 }
 
-// same takes an empty list for a missing one.
-func same(x, y reflect.Value) bool {
+// sameValue takes an empty list for a missing one.
+func sameValue(x, y reflect.Value) bool {
 	switch x.Kind() {
 	case reflect.Slice, reflect.Map:
 		if x.Len() == 0 && y.Len() == 0 {
@@ -151,13 +151,13 @@ func (l *Launcher) newBlank(ctx context.Context, kind string, isNext bool) (_ *b
 		return nil, errors.Join(err, state.Remove())
 	}
 	from := Sources{UID: t.UID, GIDs: t.GIDs}
-	m := &making{
+	m := &creation{
 		launcher: l, id: id, state: state, from: from, hostMounts: &l.hostMounts, image: image,
 		request: protocol.Create{Name: id, Config: t.Config, Path: t.Path, Home: t.Home},
 	}
 	b := &blank{m, t.ImageFiles}
 	err = m.untilOver(ctx, func() error {
-		if err := m.make(ctx, from); err != nil {
+		if err := m.makeAnew(ctx, from); err != nil {
 			return err
 		}
 		if err := b.checkImage(ctx); err != nil { // a removal of the image has not seen the blank

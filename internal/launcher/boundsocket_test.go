@@ -26,7 +26,7 @@ func TestSocketsAreBoundInClaimedSandboxes(t *testing.T) {
 	config := spec.Config{Binds: []spec.Bind{{Source: path, Target: "/srv/data/s"}}}
 	for _, sb := range []*Sandbox{
 		claimed1(t, newPooledLauncher(t, 1), inMemory("", config)),
-		up(t, newTestLauncher(t), "", config),
+		createUp(t, newTestLauncher(t), "", config),
 	} {
 		const line = `perl -MIO::Socket::UNIX -e 'IO::Socket::UNIX->new(Peer => "/srv/data/s") ? print "connected" : print $!'`
 		r, out := sh(t, sb, line)

@@ -23,8 +23,8 @@ import (
 
 func TestAPausedSandboxStandsStillAndGoesOn(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", spec.Config{})
-	p, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > count; sleep 0.01; done"}})
+	sb := createUp(t, l, "box", spec.Config{})
+	p, _ := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > count; sleep 0.01; done"}})
 	for range 2 { // the second finds it paused
 		if err := sb.Pause(t.Context()); err != nil {
 			t.Fatal(err)
@@ -108,7 +108,7 @@ func startPaused(t *testing.T, sb *Sandbox, timeout time.Duration) *jobs.Process
 
 func TestPauseWhileACommandIsStartedIsTold(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	p := startPaused(t, sb, 0)
 	if err := p.Started(t.Context()); !errors.Is(err, fault.ErrPaused) {
 		t.Errorf("got %v", err)
@@ -124,7 +124,7 @@ func TestPauseWhileACommandIsStartedIsTold(t *testing.T) {
 // The time of a command that was not started when its sandbox was paused goes by.
 func TestTimeoutHoldsWhileACommandCannotBeStarted(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	p := startPaused(t, sb, 50*time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
 	defer cancel()
@@ -142,8 +142,8 @@ func TestTimeoutHoldsWhileACommandCannotBeStarted(t *testing.T) {
 
 func TestTimeoutInAPausedSandboxDoesNotHang(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
-	p, _ := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}, Timeout: spec.Duration(200 * time.Millisecond)})
+	sb := createUp(t, l, "", spec.Config{})
+	p, _ := startPiped(t, sb, spec.Command{Args: []string{"sleep", "1000"}, Timeout: spec.Duration(200 * time.Millisecond)})
 	if err := sb.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -167,8 +167,8 @@ func TestTimeoutInAPausedSandboxDoesNotHang(t *testing.T) {
 
 func TestAPausedSandboxCanBeRemoved(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
-	p, _ := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
+	sb := createUp(t, l, "", spec.Config{})
+	p, _ := startPiped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 	if err := sb.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestAPausedSandboxCanBeRemoved(t *testing.T) {
 
 func TestUpdatedLimitsHoldAndStay(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", spec.Config{Limits: spec.Limits{Memory: 256 << 20, Pids: 64}})
+	sb := createUp(t, l, "box", spec.Config{Limits: spec.Limits{Memory: 256 << 20, Pids: 64}})
 	if r, _ := sh(t, sb, "true"); !r.OK() { // leaves a leaf made ahead, with the old limit
 		t.Fatal(r)
 	}
@@ -234,7 +234,7 @@ func TestUpdatedLimitsHoldAndStay(t *testing.T) {
 // was made before there were any would let its command past them.
 func TestLeavesFromBeforeALimitAreNotUsed(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	for name, limits := range map[string]spec.Limits{"disk": {IOWrite: 1 << 20}, "pids": {Pids: 40}} {
 		sh(t, sb, ":")
 		sh(t, sb, ":") // one is ready
@@ -249,9 +249,9 @@ func TestLeavesFromBeforeALimitAreNotUsed(t *testing.T) {
 
 func TestLimitsOfOneCommand(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	run := func(limits spec.Limits, line string) spec.Result {
-		p, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", line}, Limits: limits})
+		p, _ := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c", line}, Limits: limits})
 		r, err := p.Wait(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -280,12 +280,12 @@ func TestLimitsOfOneCommand(t *testing.T) {
 // The limit of the sandbox can be met below that of the command.
 func TestAnOOMKillNamesTheLimitThatWasMet(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{Limits: spec.Limits{Memory: 96 << 20}})
+	sb := createUp(t, l, "", spec.Config{Limits: spec.Limits{Memory: 96 << 20}})
 	if r, _ := sh(t, sb, "head -c 60m /dev/zero > /dev/shm/x"); !r.OK() {
 		t.Fatal(r)
 	}
 	for most, says := range map[spec.Size]string{88 << 20: "at 96m", 16 << 20: "at 16m"} {
-		p, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "exec head -c 80m /dev/zero | tail"}, Limits: spec.Limits{Memory: most}})
+		p, _ := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c", "exec head -c 80m /dev/zero | tail"}, Limits: spec.Limits{Memory: most}})
 		if r, err := p.Wait(t.Context()); err != nil || !strings.Contains(r.Reason, says) {
 			t.Errorf("a command with %s: %v, %+v", most, err, r)
 		}
@@ -303,7 +303,7 @@ func TestUpdateThatCannotBeKeptLeavesTheOldLimits(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	sb := up(t, l, "box", spec.Config{Limits: spec.Limits{Memory: 64 << 20}})
+	sb := createUp(t, l, "box", spec.Config{Limits: spec.Limits{Memory: 64 << 20}})
 	full := filepath.Join(l.State, "full")
 	if err := os.WriteFile(full, make([]byte, 2<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
 		t.Fatal(err)
@@ -318,7 +318,7 @@ func TestUpdateThatCannotBeKeptLeavesTheOldLimits(t *testing.T) {
 func TestRemoveAtOnceRemovesOnce(t *testing.T) {
 	testhost.Concurrent(t)
 	l := newTestLauncher(t)
-	up(t, l, "box", spec.Config{})
+	createUp(t, l, "box", spec.Config{})
 	var all sync.WaitGroup
 	for range 6 {
 		all.Go(func() {
@@ -334,9 +334,9 @@ func TestRemoveAtOnceRemovesOnce(t *testing.T) {
 // Whoever asked for it has gone; what was begun is finished.
 func TestRemoveOutlivesItsCaller(t *testing.T) {
 	l := newTestLauncher(t)
-	up(t, l, "box", spec.Config{})
+	createUp(t, l, "box", spec.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
-	state, err := l.own(ctx, "box")
+	state, err := l.holdID(ctx, "box")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +349,7 @@ func TestRemoveOutlivesItsCaller(t *testing.T) {
 
 func TestWhoIsBusyIsWaitedFor(t *testing.T) {
 	l := newTestLauncher(t)
-	up(t, l, "box", spec.Config{})
+	createUp(t, l, "box", spec.Config{})
 	state, err := statedir.Hold(l.Sandboxes(), "box")
 	if err != nil {
 		t.Fatal(err)
@@ -368,8 +368,8 @@ func TestWhoIsBusyIsWaitedFor(t *testing.T) {
 
 func TestSignalReachesTheTree(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
-	p, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c",
+	sb := createUp(t, l, "", spec.Config{})
+	p, _ := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c",
 		`trap ": > main" USR1; setsid sh -c 'trap "echo daemon > said" USR1; : > ready; while :; do sleep 0.01; done' & while [ ! -e end ]; do sleep 0.01; done`}})
 	has := func(file string) func() bool {
 		return func() bool {
@@ -401,9 +401,9 @@ func TestSignalReachesTheTree(t *testing.T) {
 // command is killed before that, or it would end of it.
 func TestAForkingCommandIsKilled(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	for n := range 100 {
-		p, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "while :; do (:); done"}})
+		p, _ := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c", "while :; do (:); done"}})
 		time.Sleep(time.Duration(n) * 50 * time.Microsecond)
 		if err := p.Signal(unix.SIGKILL, true); err != nil {
 			t.Fatal(err)
@@ -417,13 +417,13 @@ func TestAForkingCommandIsKilled(t *testing.T) {
 // What is read by the name of a sandbox is not another's that has the name since.
 func TestWhatIsReadOfASandboxIsItsOwn(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", spec.Config{})
+	sb := createUp(t, l, "box", spec.Config{})
 	var pids int64
 	err := sb.observe(t.Context(), func() error {
 		if err := l.Remove(t.Context(), "box"); err != nil {
 			t.Fatal(err)
 		}
-		up(t, l, "box", spec.Config{})
+		createUp(t, l, "box", spec.Config{})
 		stats, err := sb.session.Group.Stats()
 		pids = stats.Pids
 		return err
@@ -436,7 +436,7 @@ func TestWhatIsReadOfASandboxIsItsOwn(t *testing.T) {
 // A sandbox that is being changed stays the one that it was.
 func TestNobodyRemovesASandboxThatIsBeingChanged(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", spec.Config{})
+	sb := createUp(t, l, "box", spec.Config{})
 	if err := sb.change(t.Context(), func(*container.Container) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
@@ -468,7 +468,7 @@ func TestAnEndingCommandLeavesTheLimitsOfOthers(t *testing.T) {
 		t.Cleanup(sb.Release)
 		return sb
 	}
-	p, _ := piped(t, made(), spec.Command{Args: []string{"sleep", "1000"}})
+	p, _ := startPiped(t, made(), spec.Command{Args: []string{"sleep", "1000"}})
 	if err := l.Remove(t.Context(), "box"); err != nil {
 		t.Fatal(err)
 	}

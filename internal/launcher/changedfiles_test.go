@@ -17,7 +17,7 @@ import (
 // changedBy runs a shell line and returns which files it changed.
 func changedBy(t *testing.T, sb *Sandbox, script string) *spec.Files {
 	t.Helper()
-	p, printed := piped(t, sb, spec.Command{Args: []string{"sh", "-c", script}})
+	p, printed := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c", script}})
 	r, err := p.Wait(t.Context())
 	if err != nil || r.ExitCode != 0 || r.Files == nil {
 		t.Fatalf("%s: %+v, %v: %s", script, r, err, printed().stderr)
@@ -25,8 +25,8 @@ func changedBy(t *testing.T, sb *Sandbox, script string) *spec.Files {
 	return r.Files
 }
 
-// text is files as one: + created, ~ modified, - deleted.
-func text(f *spec.Files) string {
+// changeText is files as one: + created, ~ modified, - deleted.
+func changeText(f *spec.Files) string {
 	var all []string
 	for sign, paths := range map[string][]string{"+": f.Created, "~": f.Modified, "-": f.Deleted} {
 		if !slices.IsSorted(paths) {
@@ -44,7 +44,7 @@ func TestFilesOfAnExecAreTold(t *testing.T) {
 	l := newTestLauncher(t)
 	for _, storage := range []spec.Storage{spec.StorageMemory, spec.StorageDisk} {
 		t.Run(string(storage), func(t *testing.T) {
-			filesOfAnExecAreTold(t, up(t, l, "", spec.Config{Storage: storage}))
+			filesOfAnExecAreTold(t, createUp(t, l, "", spec.Config{Storage: storage}))
 		})
 	}
 }
@@ -60,7 +60,7 @@ func filesOfAnExecAreTold(t *testing.T, sb *Sandbox) {
 		{"rm -r ~/y; (sleep 0.05; echo 3 > late) & wait; ln -s / root", "+/workspace/late +/workspace/root -/home/sandbox/y -/home/sandbox/y/z"},
 		{"perl -e 'truncate q(late), 0'", ""}, // which nobody has opened: the kernel tells of no write
 	} {
-		if got := text(changedBy(t, sb, step.script)); got != step.want {
+		if got := changeText(changedBy(t, sb, step.script)); got != step.want {
 			t.Errorf("%s\ngot  %s\nwant %s", step.script, got, step.want)
 		}
 	}
@@ -70,14 +70,14 @@ func filesOfAnExecAreTold(t *testing.T, sb *Sandbox) {
 func TestFilesOfAKilledExecAreTold(t *testing.T) {
 	l := newTestLauncher(t)
 	for timeout := 500 * time.Millisecond; ; timeout *= 4 { // which is too short for a slow host to get far
-		sb := up(t, l, "", spec.Config{})
-		p, read := piped(t, sb, spec.Command{
+		sb := createUp(t, l, "", spec.Config{})
+		p, read := startPiped(t, sb, spec.Command{
 			Args: []string{"sh", "-c", "exec 3> open; echo 1 >&3; mkfifo ready; echo on; sleep 1000"}, Timeout: spec.Duration(timeout),
 		})
 		r, err := p.Wait(t.Context())
 		on := read().stdout == "on\n"
 		if err != nil || r.Status != spec.StatusTimedOut || r.Files == nil || !on && timeout > time.Minute ||
-			on && text(r.Files) != "+/workspace/open +/workspace/ready" {
+			on && changeText(r.Files) != "+/workspace/open +/workspace/ready" {
 			t.Fatalf("got %+v, %v", r, err)
 		}
 		if on {
@@ -101,11 +101,11 @@ func TestFilesOfABindAreToldInPart(t *testing.T) {
 	if err := record.AwaitTick(t.Context(), record.Now()); err != nil { // what is older has another time
 		t.Fatal(err)
 	}
-	sb := up(t, l, "", spec.Config{Workspace: workspace, Binds: []spec.Bind{
+	sb := createUp(t, l, "", spec.Config{Workspace: workspace, Binds: []spec.Bind{
 		{Source: other, Target: "/data", Writable: true}, {Source: readOnly, Target: "/ro"},
 	}})
 	files := changedBy(t, sb, "mkdir d; echo 1 > d/new; echo 2 >> old; rm gone; echo 1 > x; mv x y; echo 1 > /data/z; echo 1 > /tmp/t; cat old")
-	if got, want := text(files), "+/data/z +/tmp/t +/workspace/d/new +/workspace/y ~/workspace/old"; got != want {
+	if got, want := changeText(files), "+/data/z +/tmp/t +/workspace/d/new +/workspace/y ~/workspace/old"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	if want := []string{"/workspace", "/data"}; !slices.Equal(files.Partial, want) {
@@ -114,7 +114,7 @@ func TestFilesOfABindAreToldInPart(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(workspace, "by the host"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := text(changedBy(t, sb, "true")); got != "" {
+	if got := changeText(changedBy(t, sb, "true")); got != "" {
 		t.Errorf("an exec that did nothing: %s", got)
 	}
 }
@@ -138,7 +138,7 @@ func TestFilesOfAnOverlayAreTold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	sb := up(t, l, "", spec.Config{Overlays: []string{tree}, Cwd: tree})
+	sb := createUp(t, l, "", spec.Config{Overlays: []string{tree}, Cwd: tree})
 	onLayer, partial := " ~T/a", []string(nil)
 	if !filewatch.OverlayWritesTold() {
 		onLayer, partial = "", []string{tree}
@@ -153,7 +153,7 @@ func TestFilesOfAnOverlayAreTold(t *testing.T) {
 	} {
 		want := strings.ReplaceAll(step.want, "T/", tree+"/")
 		files := changedBy(t, sb, step.script)
-		if got := text(files); got != want || !slices.Equal(files.Partial, partial) {
+		if got := changeText(files); got != want || !slices.Equal(files.Partial, partial) {
 			t.Errorf("%s\ngot  %s\nwant %s\npartial %q", step.script, got, want, files.Partial)
 		}
 	}
@@ -162,17 +162,17 @@ func TestFilesOfAnOverlayAreTold(t *testing.T) {
 // What one exec changes while another runs is told of both, and not what came after.
 func TestFilesOfExecsAtOnceAreToldOfAll(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
-	long, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "mkfifo go; cat go; echo 1 > mine"}})
+	sb := createUp(t, l, "", spec.Config{})
+	long, _ := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c", "mkfifo go; cat go; echo 1 > mine"}})
 	eventually(t, "the first exec waits", func() bool {
 		return slices.Contains(changedBy(t, sb, "test ! -p go || touch seen").Created, "/workspace/seen")
 	})
-	if got := text(changedBy(t, sb, "echo 1 > theirs")); got != "+/workspace/theirs" {
+	if got := changeText(changedBy(t, sb, "echo 1 > theirs")); got != "+/workspace/theirs" {
 		t.Errorf("the second: %s", got)
 	}
 	changedBy(t, sb, "echo > go")
 	r, err := long.Wait(t.Context())
-	if err != nil || text(r.Files) != "+/workspace/go +/workspace/mine +/workspace/seen +/workspace/theirs" {
+	if err != nil || changeText(r.Files) != "+/workspace/go +/workspace/mine +/workspace/seen +/workspace/theirs" {
 		t.Errorf("the first: %+v, %v", r, err)
 	}
 }
@@ -192,19 +192,19 @@ func TestFilesOfAnotherSandboxAreNotTold(t *testing.T) {
 	}
 	take(filewatch.MaxGroups)
 	one, other := ownedDir(t, 1000, "x"), ownedDir(t, 1000, "x")
-	a, b := up(t, l, "", spec.Config{Workspace: one}), up(t, l, "", spec.Config{Workspace: other})
+	a, b := createUp(t, l, "", spec.Config{Workspace: one}), createUp(t, l, "", spec.Config{Workspace: other})
 	changedBy(t, a, "true")       // from here on it is watched
 	take(filewatch.MaxGroups - 1) // if it shared a group, the other would share the same
 	changedBy(t, b, "true")
-	p, _ := piped(t, a, spec.Command{Args: []string{"sh", "-c", "touch started; until test -e go; do sleep 0.01; done"}})
+	p, _ := startPiped(t, a, spec.Command{Args: []string{"sh", "-c", "touch started; until test -e go; do sleep 0.01; done"}})
 	eventually(t, "the first runs", func() bool { _, err := os.Stat(filepath.Join(one, "started")); return err == nil })
-	if got := text(changedBy(t, b, "echo 1 > x; echo 1 > /tmp/x")); got != "+/tmp/x +/workspace/x" {
+	if got := changeText(changedBy(t, b, "echo 1 > x; echo 1 > /tmp/x")); got != "+/tmp/x +/workspace/x" {
 		t.Errorf("the second: %s", got)
 	}
 	if err := os.WriteFile(filepath.Join(one, "go"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := p.Wait(t.Context()); err != nil || text(r.Files) != "+/workspace/started" {
+	if r, err := p.Wait(t.Context()); err != nil || changeText(r.Files) != "+/workspace/started" {
 		t.Errorf("the first: %+v, %v", r, err)
 	}
 }
@@ -213,12 +213,12 @@ func TestFilesOfAnotherSandboxAreNotTold(t *testing.T) {
 // there is more.
 func TestFilesOfAHostileExecAreBounded(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	files := changedBy(t, sb, "i=0; while [ $i -lt 6000 ]; do : > f$i; i=$((i+1)); done")
 	if !files.Truncated || len(files.Created) != spec.MaxFiles || files.Count() != spec.MaxFiles {
 		t.Errorf("%d told, truncated: %v", files.Count(), files.Truncated)
 	}
-	if got := text(changedBy(t, sb, "touch after")); got != "+/workspace/after" {
+	if got := changeText(changedBy(t, sb, "touch after")); got != "+/workspace/after" {
 		t.Errorf("the next exec: %s", got)
 	}
 }
@@ -226,7 +226,7 @@ func TestFilesOfAHostileExecAreBounded(t *testing.T) {
 // Whoever is not asked to watch does not, and a detached command is not watched.
 func TestFilesAreNotToldOfAll(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	for _, c := range []spec.Command{{NoFiles: true}, {Detached: true}} {
 		c.Args = []string{"touch", "x"}
 		p, err := sb.Start(t.Context(), c, [3]*os.File{})
@@ -247,7 +247,7 @@ func TestFilesAreNotToldOfAll(t *testing.T) {
 // Where files can't be watched, commands run and the Result says why nothing is told.
 func TestFilesThatCantBeToldAreNoted(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	for range 2 * filewatch.MaxGroups { // all that a launcher takes
 		g, err := l.sessions.Groups.Take(true)
 		if err != nil {
@@ -255,7 +255,7 @@ func TestFilesThatCantBeToldAreNoted(t *testing.T) {
 		}
 		defer func() { _ = l.sessions.Groups.Leave(g) }()
 	}
-	p, _ := piped(t, sb, spec.Command{Args: []string{"true"}})
+	p, _ := startPiped(t, sb, spec.Command{Args: []string{"true"}})
 	r, err := p.Wait(t.Context())
 	if err != nil || !r.OK() || r.Files != nil || !strings.Contains(strings.Join(r.Notes, "\n"), "which files changed is not known") {
 		t.Errorf("got %+v, %v", r, err)
@@ -266,14 +266,14 @@ func TestFilesThatCantBeToldAreNoted(t *testing.T) {
 // nothing from being taken away.
 func TestFilesOfAnAttachedWorkspaceAreTold(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	changedBy(t, sb, "touch private")
 	for _, name := range []string{"one", "two"} {
 		if err := sb.SetWorkspace(t.Context(), ownedDir(t, 1000, "x"), Sources{}); err != nil {
 			t.Fatal(err)
 		}
 		files := changedBy(t, sb, "echo 1 > "+name)
-		if got := text(files); got != "+/workspace/"+name || !slices.Equal(files.Partial, []string{"/workspace"}) {
+		if got := changeText(files); got != "+/workspace/"+name || !slices.Equal(files.Partial, []string{"/workspace"}) {
 			t.Errorf("got %s, partial %q", got, files.Partial)
 		}
 	}
@@ -296,7 +296,7 @@ func TestFilesOfAnAttachedWorkspaceAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Release()
-	if got := text(changedBy(t, again, "echo 1 > three")); got != "+/workspace/three" {
+	if got := changeText(changedBy(t, again, "echo 1 > three")); got != "+/workspace/three" {
 		t.Errorf("got %s", got)
 	}
 }
@@ -310,7 +310,7 @@ func TestFilesOfAnExecAreToldAfterASnapshot(t *testing.T) {
 	l := newTestLauncher(t)
 	dir := ownedDir(t, 4321, "host\n")
 	c := spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}, Cwd: spec.WorkspacePath}
-	sb := up(t, l, "", c)
+	sb := createUp(t, l, "", c)
 	sh(t, sb, "echo 1 | tee file gone ~/h "+dir+"/made "+dir+"/away")
 	if err := sb.Snapshot(t.Context(), "snap"); err != nil {
 		t.Fatal(err)
@@ -320,7 +320,7 @@ func TestFilesOfAnExecAreToldAfterASnapshot(t *testing.T) {
 		want := strings.ReplaceAll("+DIR/new +/workspace/more -DIR/away -/workspace/gone ~DIR/given ~DIR/made ~/home/sandbox/h ~/workspace/file", "DIR", dir)
 		sorted := strings.Fields(want)
 		slices.Sort(sorted)
-		if got := text(files); got != strings.Join(sorted, " ") || len(files.Partial) > 0 {
+		if got := changeText(files); got != strings.Join(sorted, " ") || len(files.Partial) > 0 {
 			t.Errorf("%s\ngot  %s, in part %q\nwant %s", name, got, files.Partial, sorted)
 		}
 	}

@@ -23,7 +23,7 @@ import (
 
 // claim turns a blank into the sandbox of the request. Without a fitting blank, claim returns the reason, and
 // leaves nothing of a blank.
-func (m *making) claim(ctx context.Context) (missed string, err error) {
+func (m *creation) claim(ctx context.Context) (missed string, err error) {
 	start := time.Now()
 	taken, kind, missed := m.launcher.takeBlank(ctx, m.request, m.from, m.image)
 	if missed != "" {
@@ -63,7 +63,7 @@ func (m *making) claim(ctx context.Context) (missed string, err error) {
 
 // dress gives a blank the name and the configuration of the request. After an error the caller must remove
 // the sandbox with that name.
-func (m *making) dress(ctx context.Context, b *blank, p *parts) error {
+func (m *creation) dress(ctx context.Context, b *blank, p *parts) error {
 	m.host, m.held, m.names, m.conn, m.leaf = b.host, b.held, b.names, b.conn, b.leaf
 	if m.id != b.id {
 		if err := m.takeName(ctx, b); err != nil {
@@ -114,7 +114,7 @@ func (m *making) dress(ctx context.Context, b *blank, p *parts) error {
 }
 
 // takeName gives a blank the name of the request.
-func (m *making) takeName(ctx context.Context, b *blank) error {
+func (m *creation) takeName(ctx context.Context, b *blank) error {
 	l := m.launcher
 	if err := m.state.Exchange(b.state); err != nil {
 		return errors.Join(err, b.remove(ctx))
@@ -129,7 +129,7 @@ func (m *making) takeName(ctx context.Context, b *blank) error {
 }
 
 // takeRecord makes the record of the request, with the objects that the blank has.
-func (m *making) takeRecord(blank record.Record) (err error) {
+func (m *creation) takeRecord(blank record.Record) (err error) {
 	if m.record, err = m.newRecord(); err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (p *parts) close() {
 
 // openParts opens the workspace, the binds and the overlays of the request, for a blank. The blank stays
 // as it is.
-func (m *making) openParts(b *blank) (_ *parts, err error) {
+func (m *creation) openParts(b *blank) (_ *parts, err error) {
 	c, p := m.request.Config, &parts{}
 	defer func() {
 		if err != nil {
@@ -224,7 +224,7 @@ func (m *making) openParts(b *blank) (_ *parts, err error) {
 }
 
 // attach attaches the parts in the sandbox.
-func (m *making) attach(ctx context.Context, p *parts) error {
+func (m *creation) attach(ctx context.Context, p *parts) error {
 	if p.entered == nil {
 		return nil
 	}
@@ -260,14 +260,14 @@ func (m *making) attach(ctx context.Context, p *parts) error {
 }
 
 // setLimits gives the sandbox the limits of the request, if it has others.
-func (m *making) setLimits(ctx context.Context, has spec.Limits) (err error) {
+func (m *creation) setLimits(ctx context.Context, has spec.Limits) (err error) {
 	if m.request.Config.Limits == has {
 		return nil
 	}
 	if err := m.leaf.FitTo(ctx, m.record); err != nil {
 		return err
 	}
-	if m.record.Disks, err = disks(m.request.Config, m.from, m.launcher.Data); err != nil {
+	if m.record.Disks, err = limitedDisks(m.request.Config, m.from, m.launcher.Data); err != nil {
 		return err
 	}
 	if m.group, err = m.host.Open(m.names.CgroupPath()); err != nil {

@@ -45,7 +45,7 @@ func abortedClaims(t *testing.T, l *Launcher, port int) map[string]func(c *spec.
 // The blank of an aborted claim is gone, and later sandboxes have nothing of the request. The blank gets the name
 // of the request, or the sandbox gets that of the blank.
 func TestNothingOfAnAbortedClaimIsInALaterSandbox(t *testing.T) {
-	_, want := sh(t, up(t, newTestLauncher(t), "box", inMemory("", spec.Config{}).Config), lookAtSession)
+	_, want := sh(t, createUp(t, newTestLauncher(t), "box", inMemory("", spec.Config{}).Config), lookAtSession)
 	l := newPooledLauncher(t, 1)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -133,7 +133,7 @@ func TestDownFinishesTheCleanupOfAClaim(t *testing.T) {
 
 // A blank has the note about sockets already. Other limits do not repeat it.
 func TestALimitIsNotedOnce(t *testing.T) {
-	m := &making{held: cgroups.Limits{Memory: cgroups.Limit{Enforced: true}, Sockets: cgroups.Limit{Reason: "the host has none"}}}
+	m := &creation{held: cgroups.Limits{Memory: cgroups.Limit{Enforced: true}, Sockets: cgroups.Limit{Reason: "the host has none"}}}
 	for range 2 {
 		if err := m.limitSockets(); err != nil {
 			t.Fatal(err)

@@ -107,7 +107,7 @@ cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/
 		t.Errorf("%+v, %v", info, err)
 	}
 	cold := newTestLauncher(t)
-	other := up(t, cold, "box", inMemory("", c).Config)
+	other := createUp(t, cold, "box", inMemory("", c).Config)
 	if _, want := sh(t, other, line); want != got {
 		t.Errorf("got %q, a cold sandbox has %q", got, want)
 	}
@@ -161,7 +161,7 @@ rm file; ls -A . ; touch /mnt/x 2>/dev/null || echo no; grep -c " $PWD " /proc/s
 	if !r.OK() {
 		t.Errorf("%+v %+v", r, got)
 	}
-	_, want := sh(t, up(t, cold, "box", inMemory("", c).Config), line)
+	_, want := sh(t, createUp(t, cold, "box", inMemory("", c).Config), line)
 	if got != want || !strings.Contains(got.stdout, "changed\nnew\n") {
 		t.Errorf("got %q, a cold sandbox has %q", got, want)
 	}
@@ -208,7 +208,7 @@ func TestABlankHasTheUserOfTheRequest(t *testing.T) {
 	const line = `id; stat -c '%n %A %u %g' ~ . /tmp /dev/shm; cat /etc/passwd /etc/group; env | sort; echo > ~/x; echo > x`
 	for _, user := range []spec.User{{}, {UID: 7, GID: 8, Groups: []uint32{9}}} {
 		c := inMemory("", spec.Config{User: &user}).Config
-		r, want := sh(t, up(t, cold, "box", c), line)
+		r, want := sh(t, createUp(t, cold, "box", c), line)
 		if !r.OK() {
 			t.Errorf("%+v %+v", r, want)
 		}
@@ -603,12 +603,12 @@ func TestARuleBoundsBlanks(t *testing.T) {
 	l := newPooledLauncher(t, 8)
 	none, three, many := 0, 3, 100
 	for want, from := range map[int]Sources{2: {UID: 1001}, 0: {UID: 1001, Blanks: &none}, 3: {UID: 1001, Blanks: &three}} {
-		if got := l.share(from); got != want {
+		if got := l.blankShare(from); got != want {
 			t.Errorf("%d blanks, want %d", got, want)
 		}
 	}
 	for _, from := range []Sources{{}, {Blanks: &none}, {UID: 1001, Blanks: &many}} {
-		if got := l.share(from); got != 8 {
+		if got := l.blankShare(from); got != 8 {
 			t.Errorf("%+v: %d blanks, want all", from, got)
 		}
 	}

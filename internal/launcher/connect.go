@@ -21,7 +21,7 @@ func (l *Launcher) networks() networks.Networks { return networks.Networks{Roots
 // work runs in a goroutine beside other steps, because the kernel takes some milliseconds for a
 // link. The caller must call wait before the sandbox is up, and before its removal after an error. wait
 // returns the sandbox's addresses.
-func (m *making) connect(ctx context.Context) (wait func() ([]netip.Addr, error)) {
+func (m *creation) connect(ctx context.Context) (wait func() ([]netip.Addr, error)) {
 	names, r := m.names, m.record
 	attached := sync.OnceValues(func() ([]netip.Addr, error) { return m.launcher.networks().Attach(ctx, m.network, names, r) })
 	go func() { _, _ = attached() }() // the caller gets the error
@@ -29,7 +29,7 @@ func (m *making) connect(ctx context.Context) (wait func() ([]netip.Addr, error)
 }
 
 // publish waits for the connection, notes the sandbox's addresses, and opens its published ports.
-func (m *making) publish(ctx context.Context, connected func() ([]netip.Addr, error)) error {
+func (m *creation) publish(ctx context.Context, connected func() ([]netip.Addr, error)) error {
 	addresses, err := connected()
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (m *making) publish(ctx context.Context, connected func() ([]netip.Addr, er
 
 // inherit raises the sensitivity of a sandbox that is being made to that of the snapshot with
 // which the sandbox begins, and of an earlier sandbox of the name.
-func (m *making) inherit() error {
+func (m *creation) inherit() error {
 	asked := m.request.Config
 	level, err := m.launcher.networks().Level(m.id, m.from.UID)
 	if err != nil {
@@ -77,7 +77,7 @@ func (m *making) inherit() error {
 //
 // Errors: *[fault.ConfigError], and the errors of Pause.
 func (s *Sandbox) ChangeNetwork(ctx context.Context, want protocol.NetworkRequest) (change spec.NetworkChange, err error) {
-	err = s.alone(ctx, func() (err error) {
+	err = s.withLock(ctx, func() (err error) {
 		change, err = s.launcher.networks().Change(ctx, s.session.Sandbox, want)
 		return err
 	})

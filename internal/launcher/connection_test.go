@@ -12,7 +12,7 @@ import (
 // A connection that is lost is no sandbox that has ended.
 func TestALostConnectionIsNotTheSandboxesEnd(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	conn, err := sb.session.Connect(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -46,7 +46,7 @@ func (l *Launcher) Create(ctx context.Context, r protocol.Create, from Sources) 
 	} else if !record.IsName(r.Name) {
 		return nil, fault.Refusal(fmt.Errorf("invalid name %.64q: use 1 to %d letters, digits, and any of _+-. and begin with a letter, a digit or _", r.Name, record.MaxName))
 	}
-	m := &making{launcher: l, id: r.Name, unnamed: unnamed, request: r, asked: asked, from: from}
+	m := &creation{launcher: l, id: r.Name, unnamed: unnamed, request: r, asked: asked, from: from}
 	l.children.Reap()
 	if unnamed && l.blanks != nil && c.Image == "" { // a use of an image is noted with the id, before the claim
 		return m.create(ctx)
@@ -145,7 +145,7 @@ func (l *Launcher) isKeptBlank(id string) bool {
 
 // create makes the sandbox in its held directory. Without one, the sandbox gets the id of a blank, or a
 // new directory.
-func (m *making) create(ctx context.Context) (_ *Sandbox, err error) {
+func (m *creation) create(ctx context.Context) (_ *Sandbox, err error) {
 	l := m.launcher
 	defer func() {
 		if err == nil || m.state == nil {
@@ -191,7 +191,7 @@ func (m *making) create(ctx context.Context) (_ *Sandbox, err error) {
 	if err := m.claimOrMake(ctx); err != nil {
 		return nil, explain(ctx, err)
 	}
-	if err := m.hand(); err != nil {
+	if err := m.noteHandedStore(); err != nil {
 		return nil, err
 	}
 	if err := m.fork(ctx); err != nil {
@@ -231,7 +231,7 @@ func (l *Launcher) removeTraces(ctx context.Context, id string, state *statedir.
 	if err != nil || !left && !mayBeBlank {
 		return err
 	}
-	if moved, err := l.find.moved(); err != nil || moved[id] != "" {
+	if moved, err := l.find.movedIDs(); err != nil || moved[id] != "" {
 		return errors.Join(err, &fault.SandboxError{ID: id, Err: errMoved}) // the other name may be that of another user
 	}
 	if !left {

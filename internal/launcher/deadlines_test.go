@@ -25,7 +25,7 @@ func session(t *testing.T, l *Launcher, id string) weak.Pointer[jobs.Session] {
 
 func TestSessionsLeaveNoTimersOfDetachedExecs(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	p := detachedStart(t, sb, spec.Command{Args: []string{"sleep", "1000"}, Timeout: spec.Duration(time.Hour)})
 	again := elsewhere(t, sb)
 	other := again.launcher

@@ -9,7 +9,7 @@ import (
 
 // Too few descriptors do not show that a sandbox is gone.
 func TestASandboxIsPresentIfItsRecordCannotBeRead(t *testing.T) {
-	sb := up(t, newTestLauncher(t), "", spec.Config{})
+	sb := createUp(t, newTestLauncher(t), "", spec.Config{})
 	var present bool
 	testhost.WithFreeDescriptors(t, 0, func() { present = sb.session.Present() })
 	if !present {

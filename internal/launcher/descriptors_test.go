@@ -33,11 +33,11 @@ func TestSandboxesInARowKeepNoDescriptors(t *testing.T) {
 		_, _ = runCommand(t, l, spec.Config{}, command...)
 		cancelled, cancel := context.WithCancel(t.Context())
 		cancel()
-		if s, err := once(cancelled, l, spec.Config{}); err == nil {
+		if s, err := createTied(cancelled, l, spec.Config{}); err == nil {
 			t.Error("created under a cancelled context")
 			_ = s.Close()
 		}
-		if _, err := once(t.Context(), l, spec.Config{Workspace: "/nowhere"}); err == nil {
+		if _, err := createTied(t.Context(), l, spec.Config{Workspace: "/nowhere"}); err == nil {
 			t.Error("created without its workspace")
 		}
 	}
@@ -61,7 +61,7 @@ func TestSandboxesInARowKeepNoDescriptors(t *testing.T) {
 func TestPidfdsGoWithTheGarbage(t *testing.T) {
 	l := newTestLauncher(t)
 	for range 3 {
-		up(t, l, "", spec.Config{}).Release()
+		createUp(t, l, "", spec.Config{}).Release()
 	}
 	eventually(t, "all pidfds are closed", func() bool {
 		runtime.GC()
@@ -93,7 +93,7 @@ func openFiles(t *testing.T) []string {
 
 // Who asks again and again for what is not there has the launcher keep nothing.
 func TestDetachedCommandsThatDoNotStartKeepNoDescriptors(t *testing.T) {
-	sb := up(t, newTestLauncher(t), "", spec.Config{})
+	sb := createUp(t, newTestLauncher(t), "", spec.Config{})
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // as above
 	for range 3 {
 		if _, err := sb.Start(t.Context(), spec.Command{Args: []string{"no-such-command"}, Detached: true}, [3]*os.File{}); err == nil {
@@ -111,8 +111,8 @@ func TestDetachedCommandsThatDoNotStartKeepNoDescriptors(t *testing.T) {
 func TestANameThatIsTakenMeanwhileKeepsNoDescriptors(t *testing.T) {
 	testhost.Concurrent(t)
 	l := newTestLauncher(t)
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // as above
-	_, err := once(t.Context(), l, spec.Config{})    // what is opened once, and kept
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))    // as above
+	_, err := createTied(t.Context(), l, spec.Config{}) // what is opened once, and kept
 	if err != nil {
 		t.Fatal(err)
 	}

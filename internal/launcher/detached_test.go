@@ -64,7 +64,7 @@ func readOutput(t *testing.T, p *jobs.Process) output {
 
 func TestDetachedExecOutlivesWhoStartedIt(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	p := detachedStart(t, sb, spec.Command{Args: []string{"sh", "-c", "echo begun; while [ ! -e go ]; do sleep 0.01; done; echo ended; echo oops >&2; exit 5"}})
 	id := p.ID()
 	stdout, stderr := p.Output()
@@ -114,7 +114,7 @@ func TestDetachedExecOutlivesWhoStartedIt(t *testing.T) {
 
 func TestDetachedOutputIsKeptUpToABound(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	p := detachedStart(t, sb, spec.Command{Args: []string{"sh", "-c", "head -c 1m /dev/zero; echo done >&2"}, OutputLimit: 1000})
 	r, err := p.Wait(t.Context())
 	if err != nil || !r.OK() || !r.StdoutTruncated || r.StdoutOmitted != 1<<20-1000 || r.StderrTruncated || r.StderrOmitted != 0 {
@@ -131,7 +131,7 @@ func TestTimeoutOfADetachedExecHoldsWhoeverIsThere(t *testing.T) {
 	for name, gone := range map[string]bool{"its own": false, "another": true} {
 		t.Run(name, func(t *testing.T) {
 			l := newTestLauncher(t)
-			sb := up(t, l, "", spec.Config{})
+			sb := createUp(t, l, "", spec.Config{})
 			var p *jobs.Process
 			for timeout := 500 * time.Millisecond; p == nil; timeout *= 4 { // in which a slow host may not even start it
 				var err error
@@ -163,7 +163,7 @@ func TestTimeoutOfADetachedExecHoldsWhoeverIsThere(t *testing.T) {
 
 func TestCancelledWaitLeavesADetachedExec(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	p := detachedStart(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 	if _, err := p.Wait(cancelled(t)); !errors.Is(err, errCancelled) {
 		t.Errorf("wait: %v", err)
@@ -179,7 +179,7 @@ func TestCancelledWaitLeavesADetachedExec(t *testing.T) {
 // A leaf whose exec's process is dead is nobody's; a detached one's is.
 func TestOpenClearsWhatTheDeadHaveLeft(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	kept := detachedStart(t, sb, spec.Command{Args: []string{"sleep", "1001"}})
 	dead := deadProcess(t)
 	leaf, err := sb.session.Group.CreateLeaf(jobs.ExecID{Pid: uint32(dead.Pid), Start: dead.Start, N: 7}.Leaf(), leafOptions(sb))
@@ -205,7 +205,7 @@ func TestOpenClearsWhatTheDeadHaveLeft(t *testing.T) {
 func TestDetachedExecsThatNobodyAsksForDoNotPileUp(t *testing.T) {
 	testhost.Long(t)
 	l := newTestLauncher(t)
-	sb := up(t, l, "x", spec.Config{})
+	sb := createUp(t, l, "x", spec.Config{})
 	args := append([]string{"true"}, slices.Repeat([]string{strings.Repeat("<", 100<<10)}, 4)...)
 	const agentKeeps = 256
 	for i := range agentKeeps + 3*jobs.SweepEvery {
@@ -231,7 +231,7 @@ func TestDetachedExecsThatNobodyAsksForDoNotPileUp(t *testing.T) {
 // A command takes the time until its end, however late somebody asks for that.
 func TestDurationOfADetachedCommandEndsWithIt(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	attach := func(t *testing.T, p *jobs.Process) *jobs.Process {
 		again, err := elsewhere(t, sb).Attach(t.Context(), p.ID())
 		if err != nil {
@@ -265,7 +265,7 @@ func TestDurationOfADetachedCommandEndsWithIt(t *testing.T) {
 func TestAnAgentThatDoesNotAnswerIsNamed(t *testing.T) {
 	testhost.Long(t)
 	l := newTestLauncher(t)
-	sb := up(t, l, "x", spec.Config{})
+	sb := createUp(t, l, "x", spec.Config{})
 	detachedStart(t, sb, spec.Command{Args: []string{"sleep", "60"}})
 	if err := sb.Pause(t.Context()); err != nil {
 		t.Fatal(err)
@@ -296,7 +296,7 @@ func TestAllWaitersGetTheResultOfADetachedExec(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newTestLauncher(t)
-			sb := up(t, l, "", spec.Config{})
+			sb := createUp(t, l, "", spec.Config{})
 			command := spec.Command{Args: []string{"sh", "-c", script}, Detached: true}
 			if name == "timed out" {
 				command.Timeout = spec.Duration(3 * time.Second)

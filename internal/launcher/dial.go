@@ -131,7 +131,7 @@ func connectTo(ctx context.Context, socket *os.File, to netip.AddrPort) error {
 	err = raw.Write(func(fd uintptr) bool {
 		// The call that follows the end of the handshake has its outcome (net/ipv4/af_inet.c:__inet_stream_connect).
 		result = unix.Connect(int(fd), socketAddress(to))
-		if result == nil && isOwn(int(fd), to) {
+		if result == nil && isSelfConnected(int(fd), to) {
 			result = unix.ECONNREFUSED
 		}
 		return result != unix.EINPROGRESS && result != unix.EALREADY
@@ -142,9 +142,9 @@ func connectTo(ctx context.Context, socket *os.File, to netip.AddrPort) error {
 	return os.NewSyscallError("connect", result)
 }
 
-// isOwn says whether a socket is connected to itself. The kernel can choose the target's port for
+// isSelfConnected says whether a socket is connected to itself. The kernel can choose the target's port for
 // the socket if no other socket has the port.
-func isOwn(fd int, to netip.AddrPort) bool {
+func isSelfConnected(fd int, to netip.AddrPort) bool {
 	switch own, _ := unix.Getsockname(fd); own := own.(type) { // without a name it is not connected to itself
 	case *unix.SockaddrInet4:
 		return netip.AddrPortFrom(netip.AddrFrom4(own.Addr), uint16(own.Port)) == to

@@ -23,7 +23,7 @@ import (
 
 // noteHeldTop adds a note to a new sandbox if the launcher cannot reach the open file of its
 // PID 1. Errors of the host's disk can be noticed late then.
-func (m *making) noteHeldTop() error {
+func (m *creation) noteHeldTop() error {
 	if !m.record.Backend(m.launcher.Roots).Durable() {
 		return nil
 	}

@@ -18,16 +18,16 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// lossy is a sandbox with an overlay, on a small disk, that has been told that its
+// lossySandbox is a sandbox with an overlay, on a small disk, that has been told that its
 // write succeeded when the disk was full. On a busy host the kernel can write so early that
 // the command is told: then there is another try.
-func lossy(t *testing.T) (l *Launcher, sb *Sandbox, r spec.Result) {
+func lossySandbox(t *testing.T) (l *Launcher, sb *Sandbox, r spec.Result) {
 	t.Helper()
 	for try := 1; ; try++ {
 		l, host := newSmallLauncher(t, 80<<20)
 		c := onDisk
 		c.Overlays = []string{t.TempDir()}
-		sb = up(t, l, "box", c)
+		sb = createUp(t, l, "box", c)
 		fillHost(t, host)
 		r, out := sh(t, sb, "head -c 4m /dev/urandom > "+c.Overlays[0]+"/file")
 		freeHost(t, host)
@@ -52,7 +52,7 @@ func checkTold(t *testing.T, what string, r spec.Result) {
 
 // The disk has room again: a lost write stays lost.
 func TestLostWritesAreToldByEveryLaterCommand(t *testing.T) {
-	l, sb, r := lossy(t)
+	l, sb, r := lossySandbox(t)
 	checkTold(t, "the command itself", r)
 	r, _ = sh(t, sb, "true")
 	checkTold(t, "the next one", r)
@@ -87,9 +87,9 @@ func TestLostWritesAreToldByEveryLaterCommand(t *testing.T) {
 // the error first.
 func TestLostWriteIsFoundLater(t *testing.T) {
 	l, host := newSmallLauncher(t, 80<<20)
-	sb := up(t, l, "box", onDisk)
+	sb := createUp(t, l, "box", onDisk)
 	fillHost(t, host)
-	running, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "head -c 4m /dev/urandom > file; sync -f file; echo done > /dev/shm/done; sleep 1000"}})
+	running, _ := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c", "head -c 4m /dev/urandom > file; sync -f file; echo done > /dev/shm/done; sleep 1000"}})
 	defer running.Close()
 	eventually(t, "the sandbox has seen the error", func() bool {
 		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/dev/shm/done", sb.session.Init().Pid))
@@ -109,9 +109,9 @@ func TestLostWriteIsKnownAfterPID1WasKilled(t *testing.T) {
 		t.Skip(reason) // data_err=abort covers no more than the journal's data
 	}
 	l, host := newSmallLauncher(t, 80<<20)
-	sb := up(t, l, "box", onDisk)
+	sb := createUp(t, l, "box", onDisk)
 	fillHost(t, host)
-	running, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "head -c 4m /dev/urandom > file; sync; echo done > /dev/shm/done; sleep 1000"}})
+	running, _ := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c", "head -c 4m /dev/urandom > file; sync; echo done > /dev/shm/done; sleep 1000"}})
 	defer running.Close()
 	eventually(t, "the write is lost", func() bool {
 		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/dev/shm/done", sb.session.Init().Pid))
@@ -132,7 +132,7 @@ func TestSoundSandboxIsTrusted(t *testing.T) {
 	for _, storage := range []spec.Storage{spec.StorageDisk, spec.StorageMemory} {
 		c := onDisk
 		c.Storage = storage
-		sb := up(t, l, "", c)
+		sb := createUp(t, l, "", c)
 		if r, _ := sh(t, sb, "head -c 4m /dev/urandom > file"); r.Damaged || len(r.Notes) > 0 {
 			t.Errorf("%s: %+v", storage, r)
 		}
@@ -145,7 +145,7 @@ func TestSoundSandboxIsTrusted(t *testing.T) {
 // PID 1 of an older release holds no file of the store at descriptor 8, or a socket.
 func TestStoreIsTakenOfPID1(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", onDisk)
+	sb := createUp(t, l, "", onDisk)
 	init := sb.session.Init()
 	top, err := record.OpenStore(init)
 	if err != nil {
@@ -185,7 +185,7 @@ func TestForkOfADamagedSnapshotIsRefused(t *testing.T) {
 		t.Skip(reason)
 	}
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", onDisk)
+	sb := createUp(t, l, "box", onDisk)
 	if err := sb.Snapshot(t.Context(), "snap"); err != nil {
 		t.Fatal(err)
 	}

@@ -40,9 +40,9 @@ func (f finder) directories() ([]string, error) {
 	return ids, nil
 }
 
-// known returns the ids of all sandboxes with a trace: in the state root, or, if somebody has
+// knownIDs returns the ids of all sandboxes with a trace: in the state root, or, if somebody has
 // emptied the state root, in the kernel and below the data directory.
-func (f finder) known() ([]string, error) {
+func (f finder) knownIDs() ([]string, error) {
 	ids, err := f.directories()
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (f finder) traces() ([]string, error) {
 	for _, o := range owners {
 		ids = append(ids, o.Sandbox)
 	}
-	moved, err := f.moved()
+	moved, err := f.movedIDs()
 	return slices.DeleteFunc(ids, func(id string) bool { return moved[id] != "" }), err
 }
 
@@ -120,7 +120,7 @@ func (f finder) group(id string) (*cgroups.Group, error) {
 // or an earlier release has made the sandbox.
 func (f finder) lostNames(host *cgroups.Host, id string) (record.Names, error) {
 	names := record.Names{Made: id, Cgroup: f.CgroupPrefix() + id}
-	moved, err := f.moved()
+	moved, err := f.movedIDs()
 	if err != nil || moved[id] != "" {
 		return names, err
 	}
@@ -136,8 +136,8 @@ func (f finder) lostNames(host *cgroups.Host, id string) (record.Names, error) {
 	return names, nil
 }
 
-// moved returns the present ids of the sandboxes that have changed their id, by their first ids.
-func (f finder) moved() (map[string]string, error) {
+// movedIDs returns the present ids of the sandboxes that have changed their id, by their first ids.
+func (f finder) movedIDs() (map[string]string, error) {
 	ids, err := f.directories()
 	if err != nil {
 		return nil, err

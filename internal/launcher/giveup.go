@@ -9,14 +9,14 @@ import (
 // untilOver calls f, which makes the parts of the sandbox, and gives up the making if ctx ends: libcontainer waits for a
 // stopped process without end. So untilOver kills the processes of the sandbox then, and returns the error of ctx. The
 // caller must remove the rest.
-func (m *making) untilOver(ctx context.Context, f func() error) error {
+func (m *creation) untilOver(ctx context.Context, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	finished, killed := make(chan struct{}), make(chan struct{})
 	spare := context.AfterFunc(ctx, func() {
 		defer close(killed)
-		m.launcher.killMaking(m.id, finished)
+		m.launcher.killCreation(m.id, finished)
 	})
 	err := f()
 	close(finished)
@@ -27,10 +27,10 @@ func (m *making) untilOver(ctx context.Context, f func() error) error {
 	return err
 }
 
-// killMaking kills the processes of a sandbox that is being made, until the making has failed. A process that is not in
+// killCreation kills the processes of a sandbox that is being made, until the making has failed. A process that is not in
 // the sandbox's cgroup yet gets there soon. libcontainer does not know each child that a killed helper has left to this
 // process, so the next removal reaps all of them.
-func (l *Launcher) killMaking(id string, finished <-chan struct{}) {
+func (l *Launcher) killCreation(id string, finished <-chan struct{}) {
 	killed := map[int]bool{}
 	for {
 		for _, pid := range l.killOnce(id) {

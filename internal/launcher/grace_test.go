@@ -46,14 +46,14 @@ var ends = map[string]func(t *testing.T, sb *Sandbox, p *jobs.Process, cancel co
 	},
 }
 
-// endIn runs a line in a sandbox with a workspace of the host until it has begun, and ends it.
-func endIn(t *testing.T, how, line string, grace spec.Grace) (workspace string, r spec.Result) {
+// endCommandIn runs a line in a sandbox with a workspace of the host until it has begun, and ends it.
+func endCommandIn(t *testing.T, how, line string, grace spec.Grace) (workspace string, r spec.Result) {
 	t.Helper()
 	workspace = t.TempDir()
 	if err := os.Chmod(workspace, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	sb := up(t, newTestLauncher(t), "", spec.Config{Workspace: workspace, Grace: grace})
+	sb := createUp(t, newTestLauncher(t), "", spec.Config{Workspace: workspace, Grace: grace})
 	c := spec.Command{Args: []string{"/bin/sh", "-c", line}}
 	if how == "timeout" {
 		c.Timeout = spec.Duration(time.Second)
@@ -84,7 +84,7 @@ func endIn(t *testing.T, how, line string, grace spec.Grace) (workspace string, 
 	return workspace, r
 }
 
-func has(t *testing.T, workspace, name string) bool {
+func hasFile(t *testing.T, workspace, name string) bool {
 	t.Helper()
 	_, err := os.Lstat(filepath.Join(workspace, name))
 	return err == nil
@@ -96,8 +96,8 @@ func TestACommandAndItsChildrenEndByThemselvesAfterSIGTERM(t *testing.T) {
 	for how := range ends {
 		for name, line := range map[string]string{"command": obeys, "child": leaves} {
 			t.Run(how+"/"+name, func(t *testing.T) {
-				workspace, r := endIn(t, how, line, spec.Grace(30*time.Second))
-				if !has(t, workspace, "cleaned") {
+				workspace, r := endCommandIn(t, how, line, spec.Grace(30*time.Second))
+				if !hasFile(t, workspace, "cleaned") {
 					t.Errorf("SIGTERM has not come, or not in time: %+v", r)
 				}
 				checkEnd(t, how, r, 15, "ended")
@@ -127,8 +127,8 @@ func TestACommandThatIgnoresSIGTERMIsKilledAfterTheGrace(t *testing.T) {
 	testhost.Concurrent(t)
 	for how := range ends {
 		t.Run(how, func(t *testing.T) {
-			workspace, r := endIn(t, how, ignores, spec.Grace(500*time.Millisecond))
-			if !has(t, workspace, "asked") {
+			workspace, r := endCommandIn(t, how, ignores, spec.Grace(500*time.Millisecond))
+			if !hasFile(t, workspace, "asked") {
 				t.Errorf("SIGTERM has not come: %+v", r)
 			}
 			checkEnd(t, how, r, 9, "did not end within 500ms after SIGTERM")
@@ -140,8 +140,8 @@ func TestWithoutAGraceNoSIGTERMComes(t *testing.T) {
 	testhost.Concurrent(t)
 	for how := range ends {
 		t.Run(how, func(t *testing.T) {
-			workspace, r := endIn(t, how, ignores, spec.NoGrace)
-			if has(t, workspace, "asked") || strings.Contains(r.Reason, "SIGTERM") {
+			workspace, r := endCommandIn(t, how, ignores, spec.NoGrace)
+			if hasFile(t, workspace, "asked") || strings.Contains(r.Reason, "SIGTERM") {
 				t.Errorf("SIGTERM has come: %+v", r)
 			}
 		})
@@ -151,14 +151,14 @@ func TestWithoutAGraceNoSIGTERMComes(t *testing.T) {
 // A stopped process cannot handle a signal.
 func TestAStoppedCommandGetsSIGTERM(t *testing.T) {
 	testhost.Concurrent(t)
-	if workspace, r := endIn(t, "timeout", `trap "touch cleaned; exit 0" TERM; touch begun; kill -STOP $$; sleep 100`, spec.Grace(30*time.Second)); !has(t, workspace, "cleaned") {
+	if workspace, r := endCommandIn(t, "timeout", `trap "touch cleaned; exit 0" TERM; touch begun; kill -STOP $$; sleep 100`, spec.Grace(30*time.Second)); !hasFile(t, workspace, "cleaned") {
 		t.Errorf("got %+v", r)
 	}
 }
 
 // A transaction whose caller has given up does not join, even with exit code 0.
 func TestATransactionThatEndsInTheGraceVanishes(t *testing.T) {
-	sb := up(t, newTestLauncher(t), "", spec.Config{})
+	sb := createUp(t, newTestLauncher(t), "", spec.Config{})
 	c := spec.Command{Args: []string{"/bin/sh", "-c", `trap "exit 0" TERM; touch /workspace/new; while :; do sleep 0.05; done`},
 		Transaction: true, Timeout: spec.Duration(500 * time.Millisecond)}
 	p, err := sb.Start(t.Context(), c, [3]*os.File{})
@@ -186,10 +186,10 @@ func TestADetachedCommandEndsByItselfAfterItsTimeout(t *testing.T) {
 			if err := os.Chmod(workspace, 0o777); err != nil {
 				t.Fatal(err)
 			}
-			sb := up(t, newTestLauncher(t), "", spec.Config{Workspace: workspace})
+			sb := createUp(t, newTestLauncher(t), "", spec.Config{Workspace: workspace})
 			p := detachedStart(t, sb, spec.Command{Args: []string{"/bin/sh", "-c", line}, Timeout: spec.Duration(time.Second), Grace: spec.Grace(30 * time.Second)})
 			r, err := p.Wait(t.Context())
-			if err != nil || !has(t, workspace, "cleaned") {
+			if err != nil || !hasFile(t, workspace, "cleaned") {
 				t.Errorf("%+v, %v", r, err)
 			}
 			checkEnd(t, "timeout", r, 15, "ended")
@@ -204,20 +204,20 @@ func TestAPausedCommandGetsNoGrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{Workspace: workspace, Grace: spec.Grace(30 * time.Second)})
+	sb := createUp(t, l, "", spec.Config{Workspace: workspace, Grace: spec.Grace(30 * time.Second)})
 	p, err := sb.Start(t.Context(), spec.Command{Args: []string{"/bin/sh", "-c", ignores}}, [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	eventually(t, "the command has begun", func() bool { return has(t, workspace, "begun") })
+	eventually(t, "the command has begun", func() bool { return hasFile(t, workspace, "begun") })
 	if err := sb.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := sb.Close(); err != nil {
 		t.Error(err)
 	}
-	if has(t, workspace, "asked") {
+	if hasFile(t, workspace, "asked") {
 		t.Error("the command has gone on")
 	}
 }
@@ -228,17 +228,17 @@ func TestProcessesThatACommandLeavesAfterASignalHaveTheGrace(t *testing.T) {
 	if err := os.Chmod(workspace, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	sb := up(t, newTestLauncher(t), "", spec.Config{Workspace: workspace, Grace: spec.Grace(30 * time.Second)})
+	sb := createUp(t, newTestLauncher(t), "", spec.Config{Workspace: workspace, Grace: spec.Grace(30 * time.Second)})
 	p, err := sb.Start(t.Context(), spec.Command{Args: []string{"/bin/sh", "-c", leaves}}, [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	eventually(t, "the command has begun", func() bool { return has(t, workspace, "begun") })
+	eventually(t, "the command has begun", func() bool { return hasFile(t, workspace, "begun") })
 	if err := p.Signal(unix.SIGTERM, false); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := p.Wait(t.Context()); err != nil || r.Signal != "SIGTERM" || !has(t, workspace, "cleaned") {
+	if r, err := p.Wait(t.Context()); err != nil || r.Signal != "SIGTERM" || !hasFile(t, workspace, "cleaned") {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

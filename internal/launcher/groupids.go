@@ -18,7 +18,7 @@ import (
 
 // withholdGroupIDs prepares a claimed blank, in which no command has run, for writable files of
 // the host.
-func (m *making) withholdGroupIDs(ctx context.Context) error {
+func (m *creation) withholdGroupIDs(ctx context.Context) error {
 	if !m.record.GroupIDs || len(record.WritableBinds(m.request.Config)) == 0 {
 		return nil
 	}

@@ -63,7 +63,7 @@ func TestGroupIDsStayInTheSandbox(t *testing.T) {
 		"workspace, overlays": {spec.Config{Overlays: []string{overlay}, Cwd: overlay, Workspace: ownedDir(t, 1000, "x")}, groupIDsRefused},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sb := up(t, l, "", test.c)
+			sb := createUp(t, l, "", test.c)
 			if _, out := sh(t, sb, setGroupIDs); out.stdout != test.want {
 				t.Errorf("%+v", out)
 			}
@@ -111,12 +111,12 @@ func TestGroupIDsOfClaimedSandboxes(t *testing.T) {
 // Later commands may not, and processes of theirs stand in no second workspace's way.
 func TestGroupIDsAreWithheldBeforeAWorkspace(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "late", spec.Config{})
+	sb := createUp(t, l, "late", spec.Config{})
 	first, second := ownedDir(t, 1000, "x"), ownedDir(t, 1000, "x")
 	if _, out := sh(t, sb, "cd /tmp; "+setGroupIDs); out.stdout != groupIDsSet {
 		t.Errorf("before: %+v", out)
 	}
-	running, _ := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}, Cwd: "/tmp"})
+	running, _ := startPiped(t, sb, spec.Command{Args: []string{"sleep", "1000"}, Cwd: "/tmp"})
 	err := sb.SetWorkspace(t.Context(), first, Sources{})
 	if !errors.Is(err, fault.ErrBusy) || !strings.Contains(err.Error(), `("sleep"); end these processes first`) {
 		t.Errorf("beside a process: %v", err)
@@ -134,7 +134,7 @@ func TestGroupIDsAreWithheldBeforeAWorkspace(t *testing.T) {
 		t.Errorf("after: %+v", out)
 	}
 	noGroupIDs(t, first)
-	piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}, Cwd: "/tmp"})
+	startPiped(t, sb, spec.Command{Args: []string{"sleep", "1000"}, Cwd: "/tmp"})
 	if err := sb.SetWorkspace(t.Context(), second, Sources{}); err != nil {
 		t.Errorf("the second workspace: %v", err)
 	}

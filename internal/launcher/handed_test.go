@@ -36,7 +36,7 @@ func usedBlocks(t *testing.T, dir *os.File) uint64 {
 func heldBox(t *testing.T, l *Launcher) (*Sandbox, layer.Overlay, *os.File) {
 	t.Helper()
 	dir := overlaid(t)
-	sb := up(t, l, "", spec.Config{Storage: spec.StorageMemory, Overlays: []string{dir}})
+	sb := createUp(t, l, "", spec.Config{Storage: spec.StorageMemory, Overlays: []string{dir}})
 	if r, out := sh(t, sb, "cd "+dir+" && mkdir -p a/b/c && head -c 20m /dev/zero > a/b/c/file && rm -r dir"); !r.OK() {
 		t.Fatal(r, out)
 	}
@@ -150,7 +150,7 @@ func TestEmptiedLayersAreNotTrusted(t *testing.T) {
 		"removed":       func(t *testing.T, _ *Launcher, sb *Sandbox) { removeByID(t, sb) },
 		"replaced": func(t *testing.T, l *Launcher, sb *Sandbox) {
 			removeByID(t, sb)
-			up(t, l, sb.ID(), spec.Config{Storage: spec.StorageMemory})
+			createUp(t, l, sb.ID(), spec.Config{Storage: spec.StorageMemory})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestAHeldImageCounts(t *testing.T) {
 func TestWhatNobodyHoldsIsNotWatched(t *testing.T) {
 	l := newTestLauncher(t)
 	dir := overlaid(t)
-	sb := up(t, l, "", spec.Config{Storage: spec.StorageMemory, Overlays: []string{dir}})
+	sb := createUp(t, l, "", spec.Config{Storage: spec.StorageMemory, Overlays: []string{dir}})
 	trees, err := layersOf(t, sb, false)
 	if err != nil {
 		t.Fatal(err)

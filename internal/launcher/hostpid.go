@@ -20,7 +20,7 @@ import (
 
 // checkSharing refuses the launcher's pid namespace for a sandbox that has an id of a host's
 // user: its processes could signal and read the processes of that user.
-func (m *making) checkSharing() error {
+func (m *creation) checkSharing() error {
 	if m.request.Config.PID != spec.PIDHost {
 		return nil
 	}

@@ -71,7 +71,7 @@ func recordOf(t *testing.T, l *Launcher, id string) record.Record {
 
 func TestWhatOutlivesItsMakerIsOnDisk(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", spec.Config{})
+	sb := createUp(t, l, "box", spec.Config{})
 	r := recordOf(t, l, "box")
 	if r.Config.Storage != spec.StorageDisk || r.Config.Limits.Disk != 1<<30 || len(r.Notes) > 0 {
 		t.Errorf("a sandbox that is up has storage %q, disk %s, notes %q", r.Config.Storage, r.Config.Limits.Disk, r.Notes)
@@ -95,7 +95,7 @@ func TestWhatOutlivesItsMakerIsOnDisk(t *testing.T) {
 	}
 	checkNoImage(t, l)
 
-	tied, err := once(t.Context(), l, spec.Config{})
+	tied, err := createTied(t.Context(), l, spec.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestDiskLimitsHold(t *testing.T) {
 	c.Overlays = []string{shown}
 	c.Limits.FileSize = 1 << 30
 	for _, dir := range []string{"/workspace", "/tmp", "~", shown} {
-		sb := up(t, l, "", c)
+		sb := createUp(t, l, "", c)
 		for _, write := range []string{"head -c 200m /dev/zero > ", "dd bs=1M count=200 if=/dev/zero > "} {
 			r, out := sh(t, sb, write+dir+"/big")
 			if r.OK() || len(r.Violations) != 1 || r.Violations[0].Detail != "disk limit of 64m reached (raise it with --disk)" || !strings.Contains(out.stderr, "No space left") {
@@ -151,7 +151,7 @@ func newSmallLauncher(t *testing.T, bytes int64) (*Launcher, *os.File) {
 
 func TestHostWithoutRoomKeepsWritesInMemory(t *testing.T) {
 	l, _ := newSmallLauncher(t, 100<<20)
-	up(t, l, "box", spec.Config{})
+	createUp(t, l, "box", spec.Config{})
 	r := recordOf(t, l, "box")
 	if r.Config.Storage != spec.StorageMemory || r.Config.Limits.Disk != 768<<20 || r.Image != "" {
 		t.Errorf("storage %q, disk %s, image %q", r.Config.Storage, r.Config.Limits.Disk, r.Image)
@@ -168,7 +168,7 @@ func TestHostWithoutRoomKeepsWritesInMemory(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", c, err, want)
 		}
 	}
-	if ids, err := l.find.known(); err != nil || len(ids) != 1 {
+	if ids, err := l.find.knownIDs(); err != nil || len(ids) != 1 {
 		t.Errorf("left of what was refused: %q, %v", ids, err)
 	}
 }
@@ -194,7 +194,7 @@ func TestHostWithoutImagesKeepsWritesInMemory(t *testing.T) {
 			if !errors.Is(err, fault.ErrUnavailable) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("asked for: %v", err)
 			}
-			up(t, l, "box", spec.Config{})
+			createUp(t, l, "box", spec.Config{})
 			r := recordOf(t, l, "box")
 			if r.Config.Storage != spec.StorageMemory || !strings.Contains(strings.Join(r.Notes, "\n"), test.want) {
 				t.Errorf("storage %q, notes %q", r.Config.Storage, r.Notes)
@@ -225,7 +225,7 @@ func fillHost(t *testing.T, host *os.File) {
 // The host's disk is full before the sandbox's is.
 func TestResultTellsThatTheHostIsFull(t *testing.T) {
 	l, host := newSmallLauncher(t, 80<<20)
-	sb := up(t, l, "box", onDisk)
+	sb := createUp(t, l, "box", onDisk)
 	fillHost(t, host)
 	r, out := sh(t, sb, "head -c 8m /dev/zero > big && sync big")
 	if r.OK() || !strings.Contains(r.Reason, "the host's disk is full") || len(r.Violations) != 2 || !strings.Contains(r.Violations[0].Detail, l.Data) || !r.Damaged {
@@ -236,7 +236,7 @@ func TestResultTellsThatTheHostIsFull(t *testing.T) {
 // What a sandbox has written is not thrown away because it can write no more.
 func TestUpKeepsWhatCanOnlyBeRead(t *testing.T) {
 	l, host := newSmallLauncher(t, 80<<20)
-	sb := up(t, l, "box", onDisk)
+	sb := createUp(t, l, "box", onDisk)
 	if r, _ := sh(t, sb, "echo kept > file; sync"); !r.OK() {
 		t.Fatalf("%+v", r)
 	}
@@ -287,8 +287,8 @@ func TestUpKeepsWhatCanOnlyBeRead(t *testing.T) {
 
 func TestPruneRemovesImagesOfNobody(t *testing.T) {
 	l := newTestLauncher(t)
-	alive := up(t, l, "alive", onDisk)
-	dead := up(t, l, "dead", onDisk)
+	alive := createUp(t, l, "alive", onDisk)
+	dead := createUp(t, l, "dead", onDisk)
 	killInit(t, dead)
 	// Of a launcher that was killed, or of an earlier boot.
 	_, f, err := l.makeImage("lost", store.Limits{Bytes: 16 << 20, Files: 1000})
@@ -337,7 +337,7 @@ func block(n int) []byte { return make([]byte, n) }
 // A launcher that is about to end waits for no removal, and the next one's goes on.
 func TestNextLauncherFinishesTheRemoval(t *testing.T) {
 	first := newTestLauncher(t)
-	sb := up(t, first, "box", onDisk)
+	sb := createUp(t, first, "box", onDisk)
 	first.sweeper.Stop()
 	if err := sb.Close(); err != nil {
 		t.Fatal(err)
@@ -353,7 +353,7 @@ func TestNextLauncherFinishesTheRemoval(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer next.Close()
-	up(t, next, "another", spec.Config{Storage: spec.StorageMemory})
+	createUp(t, next, "another", spec.Config{Storage: spec.StorageMemory})
 	checkNoImage(t, next)
 }
 
@@ -368,7 +368,7 @@ func TestRemovedSandboxIsNotWrittenToDisk(t *testing.T) {
 		}
 		c := onDisk
 		c.Limits = spec.Limits{Disk: 256 << 20}
-		sb := up(t, l, "box", c)
+		sb := createUp(t, l, "box", c)
 		if r, _ := sh(t, sb, "head -c 60m /dev/urandom > file"); !r.OK() {
 			t.Fatalf("%+v", r)
 		}
@@ -473,7 +473,7 @@ func wroteMuch(t *testing.T, l *Launcher) (*Sandbox, *os.File, spec.Config) {
 	dir := t.TempDir()
 	c := onDisk
 	c.Overlays = []string{dir}
-	sb := up(t, l, "box", c)
+	sb := createUp(t, l, "box", c)
 	if r, _ := sh(t, sb, "head -c 30m /dev/urandom > "+dir+"/file; sync"); !r.OK() {
 		t.Fatalf("%+v", r)
 	}
@@ -517,7 +517,7 @@ func TestDiskTrafficIsThatOfTheStoreToo(t *testing.T) {
 	own := spec.Disk{Major: int64(unix.Major(st.Dev)), Minor: int64(unix.Minor(st.Dev))}
 	for storage, want := range map[spec.Storage]bool{spec.StorageDisk: true, spec.StorageMemory: false} {
 		c := spec.Config{Storage: storage, Limits: spec.Limits{IOWrite: 1 << 20}}
-		all, err := disks(c, Sources{}, fmt.Sprintf("/proc/self/fd/%d", host.Fd()))
+		all, err := limitedDisks(c, Sources{}, fmt.Sprintf("/proc/self/fd/%d", host.Fd()))
 		if err != nil || slices.Contains(all, own) != want {
 			t.Errorf("%s on %v: limited are %v, %v", storage, own, all, err)
 		}

@@ -54,7 +54,7 @@ func (i layerImages) Release(by string) error { return i.keeper.Release(context.
 
 // useImage mounts the image of the request, and gives the request those settings of the image that it lacks. The
 // caller must hold the sandbox's directory: its removal ends the use.
-func (m *making) useImage(ctx context.Context) error {
+func (m *creation) useImage(ctx context.Context) error {
 	if m.asked.Image == "" {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (m *making) useImage(ctx context.Context) error {
 }
 
 // holdImage makes the use of the image outlive the host's boot, if the sandbox's files above the image do so.
-func (m *making) holdImage(ctx context.Context) error {
+func (m *creation) holdImage(ctx context.Context) error {
 	c := m.request.Config
 	if c.Image == "" || !c.Writable || c.Storage != spec.StorageDisk {
 		return nil

@@ -25,7 +25,7 @@ import (
 
 // initFiles returns the first descriptors of PID 1 from 4 on: its end of the first connection,
 // and its listening socket. Descriptor 3 is its program. The store, its top and a filter follow.
-func (m *making) initFiles() (files []*os.File, conn *agent.Conn, err error) {
+func (m *creation) initFiles() (files []*os.File, conn *agent.Conn, err error) {
 	defer func() {
 		if err != nil {
 			descriptor.Close(files...)
@@ -43,11 +43,11 @@ func (m *making) initFiles() (files []*os.File, conn *agent.Conn, err error) {
 }
 
 // startInit starts PID 1.
-func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, files []*os.File) error {
+func (m *creation) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, files []*os.File) error {
 	c := m.request.Config
 	m.record.Limits = enforcement(c, m.from, m.held)
 	var err error
-	if m.record.Disks, err = disks(c, m.from, m.launcher.Data); err != nil {
+	if m.record.Disks, err = limitedDisks(c, m.from, m.launcher.Data); err != nil {
 		return err
 	}
 	network, err := m.network.path()
@@ -98,7 +98,7 @@ func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, 
 
 // openGroup makes the sandbox's cgroup, before the sandbox's root is mounted: the sandbox sees
 // its own limits in the group. The limits and PID 1 come later, by libcontainer.
-func (m *making) openGroup() (views []cgroups.View, err error) {
+func (m *creation) openGroup() (views []cgroups.View, err error) {
 	if m.held, err = ensureParent(m.host); err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func (m *making) openGroup() (views []cgroups.View, err error) {
 
 // limitSockets limits the buffers of sockets to the sandbox's limit of memory. On cgroup v1 the
 // buffers are not part of this memory, and the two budgets add up.
-func (m *making) limitSockets() error {
+func (m *creation) limitSockets() error {
 	switch {
 	case !m.held.Memory.Enforced:
 		return nil
@@ -129,7 +129,7 @@ func (m *making) limitSockets() error {
 }
 
 // initCommand is the command line of PID 1.
-func (m *making) initCommand() []string {
+func (m *creation) initCommand() []string {
 	args := []string{"/proc/self/fd/3"}
 	if m.filters {
 		args = append(args, "filters")

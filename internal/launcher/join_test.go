@@ -17,9 +17,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// joins brings a sandbox into the state in which a process joins a transaction, and was killed once
+// startJoin brings a sandbox into the state in which a process joins a transaction, and was killed once
 // the function is called.
-func joins(t *testing.T, sb *Sandbox, paused bool) (kill func()) {
+func startJoin(t *testing.T, sb *Sandbox, paused bool) (kill func()) {
 	t.Helper()
 	state, err := statedir.Hold(sb.launcher.Sandboxes(), sb.ID())
 	if err != nil {
@@ -56,7 +56,7 @@ func joinOf(t *testing.T, sb *Sandbox) *record.Join {
 // The next command of any kind ends a join whose process was killed, and lets the processes go on.
 func TestEachCommandEndsAKilledJoin(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, newID(), spec.Config{})
+	sb := createUp(t, l, newID(), spec.Config{})
 	for name, next := range map[string]func() error{
 		"exec": func() error {
 			r, err := sb.run(t, "true")
@@ -82,7 +82,7 @@ func TestEachCommandEndsAKilledJoin(t *testing.T) {
 		},
 		"up": func() error { upAgain(t, l, sb.ID()); return nil },
 	} {
-		kill := joins(t, sb, false)
+		kill := startJoin(t, sb, false)
 		if i, err := l.Info(t.Context(), sb.ID()); err != nil || i.State != spec.StateRunning {
 			t.Errorf("during a join the state is %q, %v", i.State, err)
 		}
@@ -99,14 +99,14 @@ func TestEachCommandEndsAKilledJoin(t *testing.T) {
 // run runs a command without a shell.
 func (s *Sandbox) run(t *testing.T, args ...string) (spec.Result, error) {
 	t.Helper()
-	p, _ := piped(t, s, spec.Command{Args: args})
+	p, _ := startPiped(t, s, spec.Command{Args: args})
 	return p.Wait(t.Context())
 }
 
 func TestAPauseHoldsBeyondAJoin(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, newID(), spec.Config{})
-	joins(t, sb, false)()
+	sb := createUp(t, l, newID(), spec.Config{})
+	startJoin(t, sb, false)()
 	if err := sb.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -114,11 +114,11 @@ func TestAPauseHoldsBeyondAJoin(t *testing.T) {
 		t.Error("after a pause that met a killed join the sandbox is not paused")
 	}
 	// One that was paused before stays paused.
-	joins(t, sb, true)()
+	startJoin(t, sb, true)()
 	if !sb.session.Paused() {
 		t.Error("during a join a paused sandbox is not paused")
 	}
-	if err := sb.alone(t.Context(), func() error { return nil }); err != nil {
+	if err := sb.withLock(t.Context(), func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if joinOf(t, sb) != nil || !sb.session.Paused() {
@@ -136,13 +136,13 @@ func TestAPauseHoldsBeyondAJoin(t *testing.T) {
 func TestCommandsWaitForAJoin(t *testing.T) {
 	testhost.Concurrent(t)
 	l := newTestLauncher(t)
-	sb := up(t, l, newID(), spec.Config{})
-	sleeper, _ := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
+	sb := createUp(t, l, newID(), spec.Config{})
+	sleeper, _ := startPiped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 	if err := sleeper.Started(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	late, _ := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}, Timeout: spec.Duration(100 * time.Millisecond)})
-	kill := joins(t, sb, false)
+	late, _ := startPiped(t, sb, spec.Command{Args: []string{"sleep", "1000"}, Timeout: spec.Duration(100 * time.Millisecond)})
+	kill := startJoin(t, sb, false)
 	ends := map[string]chan error{"resume": make(chan error, 1), "exec": make(chan error, 1), "kill": make(chan error, 1)}
 	go func() { ends["resume"] <- sb.Resume(t.Context()) }()
 	go func() { ends["kill"] <- sleeper.Kill() }()
@@ -183,11 +183,11 @@ func TestCommandsWaitForAJoin(t *testing.T) {
 func TestDownEndsDuringAKilledJoin(t *testing.T) {
 	l := newTestLauncher(t)
 	for range 2 {
-		sb := up(t, l, newID(), spec.Config{})
+		sb := createUp(t, l, newID(), spec.Config{})
 		if _, err := sb.Start(t.Context(), spec.Command{Args: []string{"sleep", "1000"}, Detached: true}, [3]*os.File{}); err != nil {
 			t.Fatal(err)
 		}
-		joins(t, sb, false)()
+		startJoin(t, sb, false)()
 		if err := l.Remove(t.Context(), sb.ID()); err != nil {
 			t.Error(err)
 		}
@@ -208,14 +208,14 @@ func TestAPauseDuringAJoinFindsAllFiles(t *testing.T) {
 
 func testPauseDuringAJoin(t *testing.T, pids spec.PID) {
 	l := newTestLauncher(t)
-	sb := up(t, l, newID(), spec.Config{Cwd: spec.WorkspacePath, PID: pids})
+	sb := createUp(t, l, newID(), spec.Config{Cwd: spec.WorkspacePath, PID: pids})
 	sh(t, sb, "echo old > f0")
 	// The look begins when the first change shows.
-	look, read := piped(t, sb, spec.Command{Args: []string{"sh", "-c", `x=; until [ "$x" = 0 ]; do read x < f0; done; ls | wc -l`}})
+	look, read := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c", `x=; until [ "$x" = 0 ]; do read x < f0; done; ls | wc -l`}})
 	if err := look.Started(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p, _ := piped(t, sb, spec.Command{Transaction: true, Args: []string{"sh", "-c", "i=0; while [ $i -lt 2000 ]; do echo $i > f$i; i=$((i+1)); done"}})
+	p, _ := startPiped(t, sb, spec.Command{Transaction: true, Args: []string{"sh", "-c", "i=0; while [ $i -lt 2000 ]; do echo $i > f$i; i=$((i+1)); done"}})
 	paused := make(chan error, 1)
 	go func() {
 		for joinOf(t, sb) == nil {
@@ -249,7 +249,7 @@ func TestAJoinWithoutAFreezerIsNoted(t *testing.T) {
 		t.Skip(reason)
 	}
 	l := newTestLauncher(t)
-	sb := up(t, l, newID(), spec.Config{Cwd: spec.WorkspacePath})
+	sb := createUp(t, l, newID(), spec.Config{Cwd: spec.WorkspacePath})
 	file := filepath.Join(l.State, sb.ID(), "state.json")
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 // replace makes a sandbox in place of an unhealthy sandbox of the same name. It has the held directory of
 // that sandbox, so nobody else can take the name in between.
-func (m *making) replace(ctx context.Context) (*Sandbox, error) {
+func (m *creation) replace(ctx context.Context) (*Sandbox, error) {
 	l, id, state := m.launcher, m.id, m.state
 	note, err := l.keepFiles(ctx, id, state)
 	if err == nil {
@@ -89,7 +89,7 @@ func hasSnapshot(roots record.Roots, name string) bool {
 
 // snapshotStopped makes the snapshot, and returns the record with the snapshot's name.
 // The name is in the record first: the record is the intent.
-func (l *Launcher) snapshotStopped(ctx context.Context, id string, state *statedir.Dir, w unapplied) (record.Record, error) {
+func (l *Launcher) snapshotStopped(ctx context.Context, id string, state *statedir.Dir, w unappliedFiles) (record.Record, error) {
 	r := w.record
 	if r.UID != 0 {
 		if err := l.roomForSnapshot(ctx, r.UID); err != nil {
@@ -156,8 +156,8 @@ func (l *Launcher) syncSnapshot(name string) {
 	})
 }
 
-// unapplied describes the files of a stopped sandbox that nobody has applied or saved.
-type unapplied struct {
+// unappliedFiles describe the files of a stopped sandbox that nobody has applied or saved.
+type unappliedFiles struct {
 	// record is the record on disk. made is the record without the layers that do not exist yet.
 	record, made record.Record
 	// some says that files would be lost with the sandbox: its own files, or the files of a
@@ -169,8 +169,8 @@ type unapplied struct {
 
 // workOf looks for files in a stopped sandbox's image. If it cannot mount the image, w.some is
 // true.
-func workOf(roots record.Roots, r record.Record) (w unapplied, err error) {
-	w = unapplied{record: r, made: r}
+func workOf(roots record.Roots, r record.Record) (w unappliedFiles, err error) {
+	w = unappliedFiles{record: r, made: r}
 	files := r.Backend(roots)
 	if !files.Durable() {
 		return w, nil

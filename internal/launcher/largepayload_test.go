@@ -38,7 +38,7 @@ func stopInit(t *testing.T, sb *Sandbox) {
 func TestPauseDuringTheRequestOfALargeCommandIsTold(t *testing.T) {
 	testhost.Concurrent(t)
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", spec.Config{})
+	sb := createUp(t, l, "box", spec.Config{})
 	if r, _ := sh(t, sb, "true"); !r.OK() {
 		t.Fatal(r)
 	}
@@ -72,7 +72,7 @@ func TestPauseDuringTheRequestOfALargeCommandIsTold(t *testing.T) {
 
 func TestTimeoutHoldsDuringTheRequestOfALargeCommand(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", spec.Config{})
+	sb := createUp(t, l, "box", spec.Config{})
 	if r, _ := sh(t, sb, "true"); !r.OK() {
 		t.Fatal(r)
 	}
@@ -90,7 +90,7 @@ func TestTimeoutHoldsDuringTheRequestOfALargeCommand(t *testing.T) {
 func TestPauseDuringAnAttachIsTold(t *testing.T) {
 	testhost.Concurrent(t)
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", spec.Config{})
+	sb := createUp(t, l, "box", spec.Config{})
 	p := detachedStart(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 	stopInit(t, sb)
 	ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)

@@ -79,7 +79,7 @@ type Launcher struct {
 	absences   languages.Absences
 
 	// aside is nil in a launcher that finishes each removal before it answers.
-	aside *aside
+	aside *finisher
 
 	children process.Children
 	// tending counts the goroutines that remove leaves, finish removals, remove stale blanks, or make
@@ -124,7 +124,7 @@ func New(d Dirs) (*Launcher, error) {
 		Layers: l.layers, Tending: &l.tending, Traffic: l.networks().Traffic, Refusals: l.networks().Refusals,
 		TellsFailures: l.networks().TellsFailures,
 		Alone: func(ctx context.Context, v *jobs.Session, f func() error) error {
-			return (&Sandbox{launcher: l, session: v}).alone(ctx, f)
+			return (&Sandbox{launcher: l, session: v}).withLock(ctx, f)
 		},
 	})
 	return l, nil

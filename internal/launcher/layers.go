@@ -50,7 +50,7 @@ func (s *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 		return nil, &fault.SandboxError{ID: s.session.ID, Err: fault.ErrNotFound}
 	}
 	if r.Join != nil && r.Init.Lives() { // the layers would show a part of the join
-		if err := s.alone(ctx, func() error { return nil }); err != nil && !errors.Is(err, fault.ErrNotRunning) {
+		if err := s.withLock(ctx, func() error { return nil }); err != nil && !errors.Is(err, fault.ErrNotRunning) {
 			return nil, err
 		}
 	}
@@ -98,7 +98,7 @@ func (s *Sandbox) makeWhole(ctx context.Context, r record.Record, store *os.File
 	if !renamed {
 		return nil
 	}
-	return s.alone(ctx, func() error { return s.session.Overlay.MakeWhole(ctx) })
+	return s.withLock(ctx, func() error { return s.session.Overlay.MakeWhole(ctx) })
 }
 
 // Untie has the kernel take the content of renamed directories from the layers only, so that the host's directories can
@@ -119,7 +119,7 @@ func (s *Sandbox) Untie(ctx context.Context, u protocol.Untie) error {
 		return err
 	}
 	store.Close()
-	return s.alone(ctx, func() error { return s.session.Overlay.Untie(ctx, u) })
+	return s.withLock(ctx, func() error { return s.session.Overlay.Untie(ctx, u) })
 }
 
 // A layerReader opens the layers of one sandbox.
@@ -153,15 +153,15 @@ func (b *layerReader) trees() (trees []HeldTree, err error) {
 		if err := b.tree(t, &trees[i]); err != nil {
 			return nil, err
 		}
-		if trees[i].Host, err = b.host(t); err != nil {
+		if trees[i].Host, err = b.hostTree(t); err != nil {
 			return nil, err
 		}
 	}
 	return trees, nil
 }
 
-// host opens the directory below the layers, where the client does not find it at its path.
-func (b *layerReader) host(t record.Tree) (*os.File, error) {
+// hostTree opens the directory below the layers, where the client does not find it at its path.
+func (b *layerReader) hostTree(t record.Tree) (*os.File, error) {
 	if t.Image == "" {
 		return t.Lost(b.unprivileged), nil
 	}

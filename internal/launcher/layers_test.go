@@ -47,7 +47,7 @@ func TestLayersAreWhatWasWritten(t *testing.T) {
 	l := newTestLauncher(t)
 	one, two := overlaid(t), overlaid(t)
 	begin := time.Now()
-	sb := up(t, l, "", spec.Config{Overlays: []string{two, one}})
+	sb := createUp(t, l, "", spec.Config{Overlays: []string{two, one}})
 	if _, out := sh(t, sb, "cd "+one+" && echo more >new && rm gone && rm -r dir && mkdir -p dir/sub"); out.stderr != "" {
 		t.Fatal(out.stderr)
 	}
@@ -98,7 +98,7 @@ func TestLayersAreWhatWasWritten(t *testing.T) {
 func TestAppliedIsRemembered(t *testing.T) {
 	l := newTestLauncher(t)
 	dir := overlaid(t)
-	sb := up(t, l, "", spec.Config{Overlays: []string{dir}})
+	sb := createUp(t, l, "", spec.Config{Overlays: []string{dir}})
 	now := time.Now().UnixNano()
 	stamps := map[string]layer.Stamp{"a": {CTime: now + 1, Source: now - 1}, "b\xff\n": {CTime: now + 2, Inode: 1 << 60}, "c": {CTime: now, Inode: 7, Touched: true}}
 	for _, some := range []map[string]layer.Stamp{
@@ -131,7 +131,7 @@ func TestAppliedIsRemembered(t *testing.T) {
 func TestStampsAreBoundedForASandbox(t *testing.T) {
 	l := newTestLauncher(t)
 	one, other := overlaid(t), overlaid(t)
-	sb := up(t, l, "", spec.Config{Overlays: []string{one, other}})
+	sb := createUp(t, l, "", spec.Config{Overlays: []string{one, other}})
 	stamps := map[string]layer.Stamp{}
 	for i := range maxStamps / maxStampPath / 2 {
 		path := fmt.Sprintf("%0*d", maxStampPath-10, i)
@@ -153,7 +153,7 @@ func TestStampsAreBoundedForASandbox(t *testing.T) {
 func TestStampsOfPathsThatAreNone(t *testing.T) {
 	l := newTestLauncher(t)
 	dir := overlaid(t)
-	sb := up(t, l, "", spec.Config{Overlays: []string{dir}})
+	sb := createUp(t, l, "", spec.Config{Overlays: []string{dir}})
 	for name, path := range map[string]string{"NUL": "a\x001\x00b", "long": strings.Repeat("x", maxStampPath+1)} {
 		stamps := map[string]layer.Stamp{path: {CTime: time.Now().Add(time.Hour).UnixNano()}}
 		var config *fault.ConfigError

@@ -55,7 +55,7 @@ func leafNumbers(t *testing.T, sb *Sandbox) (all []uint64) {
 func TestTheFirstExecFindsItsLeaf(t *testing.T) {
 	l := newTestLauncher(t)
 	l.FinishRemovalsAside(func(err error) { t.Error(err) })
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	l.tending.Wait()
 	before := leafNumbers(t, sb)
 	if len(before) != 1 {
@@ -148,7 +148,7 @@ func TestAHealthCheckMovesTheLeaf(t *testing.T) {
 // What an exec has used, and what befell it, is nothing to the next.
 func TestLeavesThatAreUsedAgainCountAnew(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	host, err := cgroups.Probe()
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestLeavesThatAreUsedAgainCountAnew(t *testing.T) {
 // some hierarchies and another in the rest: the next one removes both.
 func TestAHalfRenamedLeafIsRemoved(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", spec.Config{})
+	sb := createUp(t, l, "box", spec.Config{})
 	dead := deadProcess(t)
 	old, next := jobs.ExecID{Pid: uint32(dead.Pid), Start: dead.Start, N: 1}, jobs.ExecID{Pid: uint32(dead.Pid), Start: dead.Start, N: 2}
 	leaf, err := sb.session.Group.CreateLeaf(old.Leaf(), leafOptions(sb))

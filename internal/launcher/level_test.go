@@ -22,7 +22,7 @@ func TestTheLevelOfARecordOutlivesItsSandbox(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newTestLauncher(t)
-			sb := up(t, l, "box", spec.Config{Sensitivity: spec.SensitivityInternal})
+			sb := createUp(t, l, "box", spec.Config{Sensitivity: spec.SensitivityInternal})
 			if err := l.networks().ForgetLevel("box", 0); err != nil {
 				t.Fatal(err)
 			}
@@ -87,7 +87,7 @@ func TestAForkRefusesASnapshotThatWasReplaced(t *testing.T) {
 	snapshotOf := func(name string, c spec.Config) *Sandbox {
 		t.Helper()
 		c.Storage = spec.StorageDisk
-		sb := up(t, l, name, c)
+		sb := createUp(t, l, name, c)
 		if err := sb.Snapshot(t.Context(), "snap"); err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +96,7 @@ func TestAForkRefusesASnapshotThatWasReplaced(t *testing.T) {
 	}
 	public := snapshotOf("public", spec.Config{})
 	r := public.session.Current()
-	m := &making{launcher: l, id: "fork", request: protocol.Create{From: "snap", Config: r.Config}}
+	m := &creation{launcher: l, id: "fork", request: protocol.Create{From: "snap", Config: r.Config}}
 	if err := m.inherit(); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestALevelOfTheNameIsTold(t *testing.T) {
 		"the network proxied, not full": {Network: spec.NetworkFull},
 		"is not observed":               {Network: spec.NetworkProxied, Observe: true},
 	} {
-		m := &making{launcher: l, id: "box", request: protocol.Create{Config: c}}
+		m := &creation{launcher: l, id: "box", request: protocol.Create{Config: c}}
 		if err := m.inherit(); err != nil {
 			t.Fatal(err)
 		}

@@ -42,7 +42,7 @@ func loadedFilter(t *testing.T, pid int) []byte {
 func TestAgentHasTheCachedFilter(t *testing.T) {
 	l := newTestLauncher(t)
 	for _, name := range []string{"default", "strict", "debug"} {
-		sb := up(t, l, "", spec.Config{Seccomp: name})
+		sb := createUp(t, l, "", spec.Config{Seccomp: name})
 		want, note := cachedFilter(t, l, name)
 		have := loadedFilter(t, sb.session.Init().Pid)
 		if string(have) != string(programOf(want)) || note != "" {

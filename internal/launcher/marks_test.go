@@ -49,7 +49,7 @@ type scan struct {
 
 func scanOf(t *testing.T, sb *Sandbox) (s scan) {
 	t.Helper()
-	p, read := piped(t, sb, spec.Command{Args: python("scan"), Cwd: "/"})
+	p, read := startPiped(t, sb, spec.Command{Args: python("scan"), Cwd: "/"})
 	if _, err := p.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func withKeyrings(t *testing.T) string {
 // A session finds no mark of an earlier session in any place, also with a blank that was there before, and
 // with the earlier session's user ids. All is as in a sandbox that was made for the session.
 func TestNoMarkOfASessionIsInALaterOne(t *testing.T) {
-	plain := scanOf(t, up(t, newTestLauncher(t), "box", inMemory("", spec.Config{}).Config))
+	plain := scanOf(t, createUp(t, newTestLauncher(t), "box", inMemory("", spec.Config{}).Config))
 	l := newTestLauncher(t)
 	leaveRanges(t, l, 6)
 	l.leastFree = 0
@@ -136,7 +136,7 @@ func TestNoMarkOfASessionIsInALaterOne(t *testing.T) {
 
 	// The first session marks its keyrings, for which a blank has not the profile.
 	keyrings := inMemory("box", spec.Config{Seccomp: withKeyrings(t)}).Config
-	marked := up(t, l, "box", keyrings)
+	marked := createUp(t, l, "box", keyrings)
 	if places := leaveMarks(t, marked, nil); !slices.Contains(places, "keyring user") {
 		t.Errorf("no keyring was marked: %q", places)
 	}
@@ -174,7 +174,7 @@ func TestNoMarkOfASessionIsInALaterOne(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s := scanOf(t, up(t, l, "box", keyrings)); len(s.Found) > 0 {
+	if s := scanOf(t, createUp(t, l, "box", keyrings)); len(s.Found) > 0 {
 		t.Errorf("after the blanks: marks in %q", s.Found)
 	}
 	if again == 0 {
@@ -190,7 +190,7 @@ func markAll(t *testing.T, sb *Sandbox, plain scan) (exec string) {
 		t.Logf("places: %q", leaveMarks(t, sb, user))
 	}
 	sh(t, sb, "/usr/bin/python3 -c 'len(b\"x\" * (300 << 20))'; for i in $(seq 70); do sleep 9 & done; true")
-	p, _ := piped(t, sb, spec.Command{Args: []string{"/usr/bin/python3", "-c", "len(b'x' * (200 << 20))"}, Limits: spec.Limits{Memory: 64 << 20}})
+	p, _ := startPiped(t, sb, spec.Command{Args: []string{"/usr/bin/python3", "-c", "len(b'x' * (200 << 20))"}, Limits: spec.Limits{Memory: 64 << 20}})
 	if r, err := p.Wait(t.Context()); err != nil || r.OK() {
 		t.Errorf("%+v, %v", r, err)
 	}

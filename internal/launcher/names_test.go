@@ -55,7 +55,7 @@ func TestADirectoryWithTheFirstIDOfAnotherSandbox(t *testing.T) {
 		"down":  func(l *Launcher) error { return l.Remove(t.Context(), "first") },
 	} {
 		l := newTestLauncher(t)
-		up(t, l, "first", spec.Config{Storage: spec.StorageDisk})
+		createUp(t, l, "first", spec.Config{Storage: spec.StorageDisk})
 		l.Close()
 		moveSandbox(t, l, "first", "second")
 		left, err := statedir.Make(l.Sandboxes(), "first")
@@ -90,7 +90,7 @@ func TestADirectoryWithTheFirstIDOfAnotherSandbox(t *testing.T) {
 // not found by the quick look. Nobody learns the other name, which can be that of another user.
 func TestTheFirstIDOfAnotherSandboxIsTaken(t *testing.T) {
 	l := newTestLauncher(t)
-	up(t, l, "sb-first", spec.Config{Storage: spec.StorageDisk})
+	createUp(t, l, "sb-first", spec.Config{Storage: spec.StorageDisk})
 	l.Close()
 	moveSandbox(t, l, "sb-first", "second")
 	create := func() {
@@ -124,7 +124,7 @@ func TestTheFirstIDOfAnotherSandboxIsTaken(t *testing.T) {
 // rename groups.
 func TestACgroupKeepsItsNameWhenTheIDChanges(t *testing.T) {
 	l := newTestLauncher(t)
-	first := up(t, l, "first", spec.Config{})
+	first := createUp(t, l, "first", spec.Config{})
 	if names := groupsOf(t, l, "first"); len(names) != 1 || names[0] == l.CgroupPrefix()+"first" || "/"+names[0] != strings.TrimPrefix(first.session.Group.Path(), record.CgroupParent) {
 		t.Fatalf("%v, want one with a name of its own: %s", names, first.session.Group.Path())
 	}
@@ -166,14 +166,14 @@ func TestACgroupKeepsItsNameWhenTheIDChanges(t *testing.T) {
 // is removed.
 func TestALostSandboxesCgroupIsNotTheNextOnes(t *testing.T) {
 	l := newTestLauncher(t)
-	up(t, l, "box", spec.Config{})
+	createUp(t, l, "box", spec.Config{})
 	former := groupsOf(t, l, "box")
 	l.Close()
 	// Without its range of user ids the first one is found by its container alone.
 	if err := errors.Join(os.RemoveAll(l.Dir("box")), l.ids.ReleaseAll("box")); err != nil {
 		t.Fatal(err)
 	}
-	next := up(t, l, "box", spec.Config{})
+	next := createUp(t, l, "box", spec.Config{})
 	if names := groupsOf(t, l, "box"); len(names) != 1 || slices.Equal(names, former) {
 		t.Errorf("%v, after %v", names, former)
 	}
@@ -187,10 +187,10 @@ func TestALostSandboxesCgroupIsNotTheNextOnes(t *testing.T) {
 func TestNamesThatAreNotThisLaunchersAreRefused(t *testing.T) {
 	l := newTestLauncher(t)
 	for _, data := range []string{"", "{}", "null", `"box"`, "\x00\x00",
-		named(""), named("system.slice"), named(l.CgroupPrefix()), named(l.CgroupPrefix() + "../x"),
-		named(l.CgroupPrefix() + "a@b/../c"), named("/" + l.CgroupPrefix() + "box"), named(l.CgroupPrefix() + "other@b"),
+		namesFile(""), namesFile("system.slice"), namesFile(l.CgroupPrefix()), namesFile(l.CgroupPrefix() + "../x"),
+		namesFile(l.CgroupPrefix() + "a@b/../c"), namesFile("/" + l.CgroupPrefix() + "box"), namesFile(l.CgroupPrefix() + "other@b"),
 	} {
-		up(t, l, "box", spec.Config{})
+		createUp(t, l, "box", spec.Config{})
 		if err := os.WriteFile(filepath.Join(l.Dir("box"), record.NamesFile), []byte(data), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +207,7 @@ func TestNamesThatAreNotThisLaunchersAreRefused(t *testing.T) {
 	checkNothingLeft(t, l)
 }
 
-// named is a file of names with this cgroup.
-func named(cgroup string) string {
+// namesFile is a file of names with this cgroup.
+func namesFile(cgroup string) string {
 	return fmt.Sprintf(`{"made":"box","cgroup":%q}`, cgroup)
 }

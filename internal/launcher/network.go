@@ -59,7 +59,7 @@ func takeSearch(r *rootfs.Config, network spec.Network) {
 }
 
 // setSearch gives a blank, which has no network, the search domains of the request.
-func (m *making) setSearch(shown *rootfs.Shown) error {
+func (m *creation) setSearch(shown *rootfs.Shown) error {
 	r := rootfs.Config{NameServer: spec.NameServer}
 	takeSearch(&r, m.request.Config.Network)
 	if len(r.Search)+len(r.ResolverOptions) == 0 {

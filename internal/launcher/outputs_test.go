@@ -34,7 +34,7 @@ func startDetached(t *testing.T, sb *Sandbox, c spec.Command) error {
 
 func TestDetachedOutputHasAShareOfBytes(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	var config *fault.ConfigError
 	if err := startDetached(t, sb, spec.Command{Args: []string{"true"}, OutputLimit: 1 << 60}); !errors.As(err, &config) {
 		t.Errorf("1<<60 bytes: %v", err)
@@ -62,7 +62,7 @@ func TestDetachedOutputHasAShareOfBytes(t *testing.T) {
 func TestToldOutputOfHeldPipesGrowsNoMore(t *testing.T) {
 	testhost.Long(t)
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	p := detachedStart(t, sb, spec.Command{Args: []string{"sh", "-c", "echo $$; exec sleep 1000"}})
 	var pid string
 	eventually(t, "the command tells its pid", func() bool {
@@ -96,7 +96,7 @@ func TestToldOutputOfHeldPipesGrowsNoMore(t *testing.T) {
 
 func TestEndedCommandsAreNotRemembered(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	detachedStart(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 	for range 5 {
 		p := detachedStart(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
@@ -119,7 +119,7 @@ func TestEndedCommandsAreNotRemembered(t *testing.T) {
 
 func TestDetachedOutputsHaveABound(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	told := func(i int) string {
 		return filepath.Join(sb.session.Told.Dir(), jobs.ExecID{Pid: 1, Start: 1, N: uint32(i)}.String())
 	}
@@ -148,7 +148,7 @@ func TestDetachedOutputsHaveABound(t *testing.T) {
 // open.
 func TestRemovalFreesDetachedOutput(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	const size = 1 << 20
 	write := spec.Command{Args: []string{"sh", "-c", fmt.Sprintf("head -c %d /dev/zero", size)}}
 	ended, asked, old := detachedStart(t, sb, write), detachedStart(t, sb, write), detachedStart(t, sb, write)
@@ -192,7 +192,7 @@ func TestRemovalFreesDetachedOutput(t *testing.T) {
 func TestSweepLeavesOutputThatWasTold(t *testing.T) {
 	testhost.Concurrent(t)
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	ctx, stop := context.WithCancel(t.Context())
 	var sweeps sync.WaitGroup
 	for range 3 {
@@ -218,7 +218,7 @@ func TestSweepLeavesOutputThatWasTold(t *testing.T) {
 // Output that was told about goes later, whatever is found out about its exec meanwhile.
 func TestLostExecLeavesTheTimerOfToldOutput(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	p := detachedStart(t, sb, spec.Command{Args: []string{"echo", "kept"}})
 	if r, err := p.Wait(t.Context()); err != nil || !r.OK() {
 		t.Fatalf("%+v, %v", r, err)
@@ -239,7 +239,7 @@ func TestLostExecLeavesTheTimerOfToldOutput(t *testing.T) {
 // a command is not complete takes a while, and one that is complete comes after them.
 func TestCompleteOutputIsFoundBehindOthers(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	most := int(jobs.SettleOutputsTime/jobs.AskOutputTime) + 5
 	limit := int64(jobs.MaxOutputBytes / 2 / (most + 1))
 	ended := map[string]*jobs.Process{}

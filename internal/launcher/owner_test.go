@@ -12,7 +12,7 @@ import (
 // TestNobodyTakesAnotherUsersSandbox by asking for its name, healthy or not.
 func TestNobodyTakesAnotherUsersSandbox(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", spec.Config{})
+	sb := createUp(t, l, "box", spec.Config{})
 	ask := func() {
 		t.Helper()
 		got, err := l.Create(t.Context(), protocol.Create{Name: "box", Reuse: true}, Sources{UID: 1001})

@@ -30,7 +30,7 @@ func TestTasksLeaveHalfOfTheNumbers(t *testing.T) {
 // All sandboxes together have a limit of processes, and no huge page.
 func TestAllSandboxesHaveALimitTogether(t *testing.T) {
 	l := newTestLauncher(t)
-	up(t, l, "", spec.Config{})
+	createUp(t, l, "", spec.Config{})
 	pids, err := allPids()
 	if err != nil {
 		t.Fatal(err)

@@ -36,10 +36,10 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 	})
 }
 
-// change calls f with the sandbox's container. It does this within alone, so that no other
+// change calls f with the sandbox's container. It does this within withLock, so that no other
 // sandbox can take the name of the container during the call.
 func (s *Sandbox) change(ctx context.Context, f func(*container.Container) error) error {
-	return s.alone(ctx, func() error {
+	return s.withLock(ctx, func() error {
 		c, err := s.session.Container()
 		if err == nil {
 			err = f(c)
@@ -51,9 +51,9 @@ func (s *Sandbox) change(ctx context.Context, f func(*container.Container) error
 	})
 }
 
-// alone calls f with the lock of the sandbox's directory, so that no other process can change
-// the sandbox. The sandbox must be up. alone first ends the half-done work of a killed process.
-func (s *Sandbox) alone(ctx context.Context, f func() error) error {
+// withLock calls f with the lock of the sandbox's directory, so that no other process can change
+// the sandbox. The sandbox must be up. withLock first ends the half-done work of a killed process.
+func (s *Sandbox) withLock(ctx context.Context, f func() error) error {
 	state, err := statedir.Await(ctx, s.launcher.Sandboxes(), s.session.ID)
 	if err != nil {
 		return record.NotFound(s.session.ID, err)
@@ -92,5 +92,5 @@ func (s *Sandbox) renew(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.alone(ctx, func() error { return nil })
+	return s.withLock(ctx, func() error { return nil })
 }

@@ -20,9 +20,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// up makes a sandbox that stays until it is removed, at the latest when the test
+// createUp makes a sandbox that stays until it is removed, at the latest when the test
 // ends.
-func up(t *testing.T, l *Launcher, name string, c spec.Config) *Sandbox {
+func createUp(t *testing.T, l *Launcher, name string, c spec.Config) *Sandbox {
 	t.Helper()
 	sb, err := l.Create(t.Context(), protocol.Create{Name: name, Config: c}, Sources{})
 	if err != nil {
@@ -55,8 +55,8 @@ func killInit(t *testing.T, sb *Sandbox) {
 // An output is what a command wrote.
 type output struct{ stdout, stderr string }
 
-// piped starts a command whose output is read by the test.
-func piped(t *testing.T, sb *Sandbox, c spec.Command) (*jobs.Process, func() output) {
+// startPiped starts a command whose output is read by the test.
+func startPiped(t *testing.T, sb *Sandbox, c spec.Command) (*jobs.Process, func() output) {
 	t.Helper()
 	p, read, err := tryPiped(t, sb, c)
 	if err != nil {
@@ -105,7 +105,7 @@ func tryPiped(t *testing.T, sb *Sandbox, c spec.Command) (*jobs.Process, func() 
 // sh runs a shell line to its end.
 func sh(t *testing.T, sb *Sandbox, line string) (spec.Result, output) {
 	t.Helper()
-	p, read := piped(t, sb, spec.Command{Args: []string{"sh", "-c", line}})
+	p, read := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c", line}})
 	r, err := p.Wait(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func sh(t *testing.T, sb *Sandbox, line string) (spec.Result, output) {
 
 func TestASandboxKeepsItsStateBetweenExecs(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", spec.Config{})
+	sb := createUp(t, l, "box", spec.Config{})
 	if r, _ := sh(t, sb, "echo one > f; (exit 3)"); r.ExitCode != 3 || r.ID != "box" || r.Exec == "" {
 		t.Errorf("got %+v", r)
 	}
@@ -133,7 +133,7 @@ func TestASandboxKeepsItsStateBetweenExecs(t *testing.T) {
 // A second launcher stands for another process.
 func TestASandboxIsFoundByItsName(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", spec.Config{Env: map[string]string{"A": "b"}})
+	sb := createUp(t, l, "box", spec.Config{Env: map[string]string{"A": "b"}})
 	sb.Release()
 	other, err := New(Dirs{State: l.State, Data: l.Data})
 	if err != nil {
@@ -166,11 +166,11 @@ func TestASandboxIsFoundByItsName(t *testing.T) {
 
 func TestExecsAtOnceHaveTheirOwnCounts(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
-	big, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "head -c 64m /dev/zero > big; i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"}})
+	sb := createUp(t, l, "", spec.Config{})
+	big, _ := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c", "head -c 64m /dev/zero > big; i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"}})
 	var small []*jobs.Process
 	for range 8 {
-		p, _ := piped(t, sb, spec.Command{Args: []string{"true"}})
+		p, _ := startPiped(t, sb, spec.Command{Args: []string{"true"}})
 		small = append(small, p)
 	}
 	r, err := big.Wait(t.Context())
@@ -187,16 +187,16 @@ func TestExecsAtOnceHaveTheirOwnCounts(t *testing.T) {
 
 func TestTimeoutOfOneExecLeavesTheOthers(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	var others []*jobs.Process
 	for range 2 {
-		p, _ := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
+		p, _ := startPiped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 		others = append(others, p)
 	}
 	// Its children leave the session, and their parent.
 	const line = `(setsid sleep 1001 &); (setsid sh -c 'sleep 1002 & sleep 1002' &); trap "" TERM INT; echo on; sleep 1003`
 	for timeout, on := 300*time.Millisecond, false; !on; timeout *= 4 { // which is too short for a slow host to get far
-		p, read := piped(t, sb, spec.Command{Args: []string{"sh", "-c", line}, Timeout: spec.Duration(timeout)})
+		p, read := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c", line}, Timeout: spec.Duration(timeout)})
 		r, err := p.Wait(t.Context())
 		if err != nil || r.Status != spec.StatusTimedOut || r.ExitCode != spec.ExitTimedOut || !strings.Contains(r.Reason, timeout.String()) {
 			t.Fatalf("got %+v, %v", r, err)
@@ -222,7 +222,7 @@ func TestTimeoutOfOneExecLeavesTheOthers(t *testing.T) {
 
 func TestWhatACommandLeavesRunningEndsWithIt(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	r, _ := sh(t, sb, "(setsid sleep 1001 &) ; exit 0")
 	if !r.OK() || len(r.Violations) > 0 {
 		t.Errorf("got %+v", r)
@@ -234,9 +234,9 @@ func TestWhatACommandLeavesRunningEndsWithIt(t *testing.T) {
 
 func TestCancelledWaitEndsThatExec(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	for _, after := range []time.Duration{50 * time.Millisecond, 0} {
-		p, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "sleep 1000 & sleep 1000"}})
+		p, _ := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c", "sleep 1000 & sleep 1000"}})
 		ctx, cancel := context.WithCancel(t.Context())
 		if after == 0 {
 			cancel()
@@ -255,8 +255,8 @@ func TestCancelledWaitEndsThatExec(t *testing.T) {
 
 func TestExecInASandboxThatIsGoneSaysSo(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", spec.Config{})
-	p, _ := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
+	sb := createUp(t, l, "box", spec.Config{})
+	p, _ := startPiped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 	killInit(t, sb)
 	if r, err := p.Wait(t.Context()); err != nil || r.Status != spec.StatusLost || r.ExitCode != 137 {
 		t.Errorf("what ran: %+v, %v", r, err)

@@ -172,7 +172,7 @@ func (l *Launcher) takeBlank(ctx context.Context, r protocol.Create, from Source
 	if len(r.Config.Overlays) > 0 && l.blanks.noOverlays.Load() {
 		reason = "overlays"
 	}
-	share := l.share(from)
+	share := l.blankShare(from)
 	if share == 0 {
 		reason = "rule"
 	}
@@ -202,8 +202,8 @@ func (l *Launcher) takeBlank(ctx context.Context, r protocol.Create, from Source
 // long as [Launcher.claimAnswer].
 const mostStale = 3
 
-// share is the number of blanks that the pool keeps for one user at most.
-func (l *Launcher) share(from Sources) int {
+// blankShare is the number of blanks that the pool keeps for one user at most.
+func (l *Launcher) blankShare(from Sources) int {
 	most := l.blanks.Config().Max
 	switch {
 	case from.UID == 0:

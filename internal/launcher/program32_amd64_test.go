@@ -55,7 +55,7 @@ func TestPrograms32AreExplained(t *testing.T) {
 	}
 	binds := []spec.Bind{{Source: dir, Target: "/data"}}
 	for _, profile := range []string{"default", "strict", "debug"} {
-		sb := up(t, l, "", spec.Config{Seccomp: profile, Binds: binds})
+		sb := createUp(t, l, "", spec.Config{Seccomp: profile, Binds: binds})
 		if r, _ := sh(t, sb, "exec /data/program"); r.Status != spec.StatusDenied || !strings.Contains(r.Reason, "as for a 32-bit system call: the profile "+profile) {
 			t.Errorf("%s: %+v", profile, r)
 		}
@@ -69,7 +69,7 @@ func TestPrograms32AreExplained(t *testing.T) {
 	if err := os.WriteFile(open, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sb := up(t, l, "", spec.Config{Seccomp: open, Binds: binds})
+	sb := createUp(t, l, "", spec.Config{Seccomp: open, Binds: binds})
 	if r, _ := sh(t, sb, "exec /data/program"); r.ExitCode != 3 {
 		t.Errorf("a profile with the architecture: %+v", r)
 	}

@@ -19,7 +19,7 @@ import (
 // that the sandbox is up. If a killed process has left such a sandbox half changed, Prune finishes the
 // change. A stopped sandbox with unapplied files on disk stays, too: see [Launcher.Unapplied].
 func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
-	ids, err := l.find.known()
+	ids, err := l.find.knownIDs()
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
 			pruned = append(pruned, id)
 		}
 	}
-	errs = append(errs, l.pruneDrafts(), l.trash.Empty(ctx), l.networks().Prune(ctx, l.find.known))
+	errs = append(errs, l.pruneDrafts(), l.trash.Empty(ctx), l.networks().Prune(ctx, l.find.knownIDs))
 	return pruned, errors.Join(errs...)
 }
 

@@ -19,8 +19,8 @@ const bomb = "exec tail /dev/zero"
 
 func TestAMemoryBombEndsAlone(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{Limits: spec.Limits{Memory: 64 << 20}})
-	sibling, _ := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
+	sb := createUp(t, l, "", spec.Config{Limits: spec.Limits{Memory: 64 << 20}})
+	sibling, _ := startPiped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 	r, _ := sh(t, sb, bomb)
 	if r.Status != spec.StatusOOMKilled || r.ExitCode != 137 || r.Signal != "SIGKILL" || !strings.Contains(r.Reason, "64m") || len(r.Violations) != 1 {
 		t.Errorf("got %+v", r)
@@ -48,8 +48,8 @@ func TestAMemoryBombEndsAlone(t *testing.T) {
 
 func TestAForkBombEndsAlone(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{Limits: spec.Limits{Pids: 32}})
-	p, _ := piped(t, sb, spec.Command{Args: []string{"perl", "-e", "fork while 1"}})
+	sb := createUp(t, l, "", spec.Config{Limits: spec.Limits{Pids: 32}})
+	p, _ := startPiped(t, sb, spec.Command{Args: []string{"perl", "-e", "fork while 1"}})
 	eventually(t, "the bomb is at its limit", func() bool {
 		pids, err := p.Leaf.Pids()
 		return err == nil && len(pids) == 32
@@ -74,7 +74,7 @@ func TestAForkBombEndsAlone(t *testing.T) {
 
 func TestFullDisksAreNamed(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{Limits: spec.Limits{FileSize: 1 << 30, Disk: 64 << 20}, Binds: []spec.Bind{
+	sb := createUp(t, l, "", spec.Config{Limits: spec.Limits{FileSize: 1 << 30, Disk: 64 << 20}, Binds: []spec.Bind{
 		{Source: t.TempDir(), Target: "/tmp/shown"}, {Source: t.TempDir(), Target: "/tmp/writable", Writable: true}}})
 	r, _ := sh(t, sb, "head -c 100m /dev/zero > /tmp/big")
 	if r.Status != spec.StatusExited || r.OK() || !strings.Contains(r.Reason, "disk limit of 64m") || len(r.Violations) != 1 || r.Violations[0].Detail != "disk limit of 64m reached (raise it with --disk)" {
@@ -114,8 +114,8 @@ func TestForbiddenCallsAndSignalsAreToldApart(t *testing.T) {
 		"syscalls":[{"names":["sethostname"],"action":"SCMP_ACT_KILL_PROCESS"}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sb := up(t, l, "", spec.Config{Seccomp: profile})
-	p, _ := piped(t, sb, spec.Command{Args: []string{"hostname", "x"}})
+	sb := createUp(t, l, "", spec.Config{Seccomp: profile})
+	p, _ := startPiped(t, sb, spec.Command{Args: []string{"hostname", "x"}})
 	if r, err := p.Wait(t.Context()); err != nil || r.Status != spec.StatusDenied || r.Signal != "SIGSYS" || len(r.Violations) != 1 || r.Violations[0].Kind != "syscall" {
 		t.Errorf("got %+v, %v", r, err)
 	}
@@ -130,8 +130,8 @@ func TestForbiddenCallsAndSignalsAreToldApart(t *testing.T) {
 // That memory has run out before, in a command, is not why the sandbox is gone.
 func TestALossIsNotBlamedOnAnEarlierBomb(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{Limits: spec.Limits{Memory: 64 << 20}})
-	p, _ := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
+	sb := createUp(t, l, "", spec.Config{Limits: spec.Limits{Memory: 64 << 20}})
+	p, _ := startPiped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 	if r, _ := sh(t, sb, bomb); r.Status != spec.StatusOOMKilled {
 		t.Fatalf("got %+v", r)
 	}
@@ -144,7 +144,7 @@ func TestALossIsNotBlamedOnAnEarlierBomb(t *testing.T) {
 // What comes as stdio is a pipe without a name or nothing.
 func TestOnlyPipesArePassed(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")
 	if err := unix.Mkfifo(fifo, 0o666); err != nil {
@@ -187,7 +187,7 @@ func TestOnlyPipesArePassed(t *testing.T) {
 	}
 	// A real one can be opened again by the command's user.
 	for _, user := range []spec.User{{UID: 0, GID: 0}, {UID: 1000, GID: 1000}, {UID: 77, GID: 88}} {
-		p, read := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "echo $(id -u) > /dev/stdout; echo e > /proc/self/fd/2"}, User: &user})
+		p, read := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c", "echo $(id -u) > /dev/stdout; echo e > /proc/self/fd/2"}, User: &user})
 		if r, err := p.Wait(t.Context()); err != nil || !r.OK() {
 			t.Errorf("user %v: %+v, %v", user, r, err)
 		}
@@ -199,7 +199,7 @@ func TestOnlyPipesArePassed(t *testing.T) {
 
 func TestWhatCannotStartIsTold(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	for name, test := range map[string]struct {
 		command spec.Command
 		is      func(error) bool

@@ -31,7 +31,7 @@ func TestRefusedCallsAreInTheResult(t *testing.T) {
 	binds := []spec.Bind{{Source: dir, Target: "/data"}}
 	const trace = "refused to trace a process (ptrace), as debuggers and LeakSanitizer do (allow it with --seccomp debug)"
 	for _, profile := range []string{"default", "strict"} {
-		sb := up(t, l, "", spec.Config{Seccomp: profile, Binds: binds})
+		sb := createUp(t, l, "", spec.Config{Seccomp: profile, Binds: binds})
 		for _, line := range []string{"exec /data/p", "sh -c /data/p; exit $?"} {
 			r, out := sh(t, sb, line)
 			if r.ExitCode != 1 || !strings.Contains(r.Reason, "the profile "+profile+" "+trace) || len(r.Violations) != 1 || r.Violations[0].Kind != "syscall" {
@@ -48,7 +48,7 @@ func TestRefusedCallsAreInTheResult(t *testing.T) {
 			t.Errorf("%s, a namespace: %+v", profile, r)
 		}
 	}
-	sb := up(t, l, "", spec.Config{Seccomp: "debug", Binds: binds})
+	sb := createUp(t, l, "", spec.Config{Seccomp: "debug", Binds: binds})
 	if r, out := sh(t, sb, "exec /data/p"); !r.OK() || out.stdout != "out\n" || len(r.Violations) > 0 {
 		t.Errorf("debug: %+v %+v", r, out)
 	}

@@ -102,7 +102,7 @@ func (l *Launcher) removeWhere(
 	if !record.IsName(id) {
 		return nil
 	}
-	state, err := l.own(ctx, id)
+	state, err := l.holdID(ctx, id)
 	if state == nil || err != nil {
 		return err
 	}
@@ -153,9 +153,9 @@ func (l *Launcher) ForgetLevel(id string, uid uint32) error {
 	return errors.Join(l.networks().ForgetLevel(id, uid), state.Remove())
 }
 
-// own takes hold of the id of a sandbox to remove, with or without a directory. It returns nil if
+// holdID takes hold of the id of a sandbox to remove, with or without a directory. It returns nil if
 // there is nothing to remove.
-func (l *Launcher) own(ctx context.Context, id string) (*statedir.Dir, error) {
+func (l *Launcher) holdID(ctx context.Context, id string) (*statedir.Dir, error) {
 	if l.isKeptBlank(id) {
 		return nil, nil
 	}
@@ -370,7 +370,7 @@ func (x *removal) objectID() (string, error) {
 	if known || err != nil {
 		return names.Made, err
 	}
-	moved, err := x.launcher.find.moved()
+	moved, err := x.launcher.find.movedIDs()
 	if moved[x.id] != "" || err != nil {
 		return "", err
 	}

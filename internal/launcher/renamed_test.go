@@ -26,7 +26,7 @@ func TestUntieRefusesADirectoryThatWasRenamedSinceLayers(t *testing.T) {
 	for _, unprivileged := range []bool{false, true} {
 		l := newTestLauncher(t)
 		dir := overlaid(t)
-		sb := up(t, l, "", spec.Config{Overlays: []string{dir}})
+		sb := createUp(t, l, "", spec.Config{Overlays: []string{dir}})
 		layers := func() []layer.Overlay {
 			t.Helper()
 			trees, err := layersOf(t, sb, unprivileged)
@@ -68,7 +68,7 @@ func TestUntieRefusesADirectoryThatWasRenamedSinceLayers(t *testing.T) {
 // renamedBy returns a sandbox in which a script of Python has renamed directories. They are whole.
 func renamedBy(t *testing.T, dir, script string) *Sandbox {
 	t.Helper()
-	sb := up(t, newTestLauncher(t), "", spec.Config{Overlays: []string{dir}})
+	sb := createUp(t, newTestLauncher(t), "", spec.Config{Overlays: []string{dir}})
 	p := detachedStart(t, sb, spec.Command{Args: []string{"python3", "-u", "-c", "import ctypes, os, threading, time\nos.chdir('" + dir + "')\n" + script}})
 	testhost.Eventually(t, "the renames", func() bool { return readOutput(t, p).stdout == "renamed\n" })
 	trees, err := layersOf(t, sb, false)
@@ -183,7 +183,7 @@ func untied() protocol.Untie { return protocol.Untie{Since: time.Now(), Director
 func TestUntieKnowsWhatWasRenamedBack(t *testing.T) {
 	const rename = "import os; os.rename('dir', 'new'); os.rename('new', 'dir')"
 	dir := overlaid(t)
-	sb := up(t, newTestLauncher(t), "", spec.Config{Overlays: []string{dir}})
+	sb := createUp(t, newTestLauncher(t), "", spec.Config{Overlays: []string{dir}})
 	for _, directories := range []bool{true, false} {
 		question := protocol.Untie{Since: time.Now(), Directories: directories}
 		if err := sb.Untie(t.Context(), question); err != nil {

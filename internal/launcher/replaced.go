@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A shown path of the host is in the sandbox at a target.
-type shown struct{ source, target string }
+// A shownPath of the host is in the sandbox at a target.
+type shownPath struct{ source, target string }
 
 // replacedNotes names the paths of the configuration that lead to another file of the host by now: a mount
 // keeps the file that had the path at the sandbox's begin. A path that cannot be compared is left out.
@@ -20,7 +20,7 @@ func (s *Sandbox) replacedNotes() (notes []string) {
 	r := s.session.Current()
 	for _, t := range r.Trees {
 		if t.Image == "" && !leadsTo(t.Path, t.Device, t.Inode) {
-			notes = append(notes, replacedNote(shown{t.Path, t.Path}))
+			notes = append(notes, replacedNote(shownPath{t.Path, t.Path}))
 		}
 	}
 	mounted := mountedPaths(r)
@@ -46,12 +46,12 @@ func (s *Sandbox) replacedNotes() (notes []string) {
 }
 
 // mountedPaths are the workspace and the binds. An overlaid workspace is one of the trees.
-func mountedPaths(r record.Record) (all []shown) {
+func mountedPaths(r record.Record) (all []shownPath) {
 	if dir := r.Config.Workspace; dir != "" && !slices.Contains(r.Config.Overlays, dir) {
-		all = append(all, shown{dir, spec.WorkspacePath})
+		all = append(all, shownPath{dir, spec.WorkspacePath})
 	}
 	for _, b := range r.Config.Binds {
-		all = append(all, shown{b.Source, b.Target})
+		all = append(all, shownPath{b.Source, b.Target})
 	}
 	return all
 }
@@ -77,7 +77,7 @@ func leadsTo(path string, device, inode uint64) bool {
 	return true // no file tells
 }
 
-func replacedNote(m shown) string {
+func replacedNote(m shownPath) string {
 	return fmt.Sprintf("%s: the host has moved, replaced or deleted this file or directory since the sandbox began; "+
 		"the sandbox keeps the old one at %s; to use the present one, remove the sandbox with down and make it again", m.source, m.target)
 }

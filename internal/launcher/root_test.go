@@ -93,7 +93,7 @@ func TestRecordOfOthersIsNotBelieved(t *testing.T) {
 
 // A sandbox that was left half made has a forged list of cgroups: those of a neighbour.
 func TestPruneLeavesForeignCgroupsAlone(t *testing.T) {
-	neighbour := up(t, newTestLauncher(t), "", spec.Config{})
+	neighbour := createUp(t, newTestLauncher(t), "", spec.Config{})
 	theirs, err := os.ReadFile(filepath.Join(neighbour.launcher.State, neighbour.ID(), "cgroups.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -118,10 +118,10 @@ func TestPruneLeavesForeignCgroupsAlone(t *testing.T) {
 }
 
 func TestForeignContainerStateIsRefused(t *testing.T) {
-	neighbour := up(t, newTestLauncher(t), "", spec.Config{})
+	neighbour := createUp(t, newTestLauncher(t), "", spec.Config{})
 	theirs := filepath.Join(neighbour.launcher.State, neighbour.ID())
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", spec.Config{})
+	sb := createUp(t, l, "box", spec.Config{})
 	own := filepath.Join(l.State, "box")
 	// edit changes the parsed state of the sandbox.
 	edit := func(change func(state, config map[string]any)) func() error {

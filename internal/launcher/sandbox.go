@@ -218,7 +218,7 @@ func (s *Sandbox) Execs(ctx context.Context) ([]spec.ExecInfo, error) { return s
 // Errors: [fault.ErrBusy] if a process in the sandbox has open files or its working directory in
 // an overlay, and the errors of Pause.
 func (s *Sandbox) Discard(ctx context.Context) error {
-	return s.alone(ctx, func() error { return s.session.Overlay.Discard(ctx) })
+	return s.withLock(ctx, func() error { return s.session.Overlay.Discard(ctx) })
 }
 
 // Undo takes back the last n transactions that joined, the newest first. If others have changed
@@ -226,7 +226,7 @@ func (s *Sandbox) Discard(ctx context.Context) error {
 //
 // Errors: *[fault.ConfigError] if there are fewer transactions, and the errors of Pause.
 func (s *Sandbox) Undo(ctx context.Context, n int) error {
-	return s.alone(ctx, func() error { return s.session.Overlay.Undo(ctx, n) })
+	return s.withLock(ctx, func() error { return s.session.Overlay.Undo(ctx, n) })
 }
 
 // Retired is how many stores of removed sandboxes a user still holds.

@@ -44,7 +44,7 @@ func newTestLauncherIn(t *testing.T, data string) *Launcher {
 	}
 	t.Cleanup(func() {
 		// All that there is a trace of: a test that fails leaves sandboxes up.
-		ids, err := l.find.known()
+		ids, err := l.find.knownIDs()
 		if err != nil {
 			t.Error(err)
 		}
@@ -61,7 +61,7 @@ func newTestLauncherIn(t *testing.T, data string) *Launcher {
 // checkNothingLeft looks at all that a sandbox of this root could leave.
 func checkNothingLeft(t *testing.T, l *Launcher) {
 	t.Helper()
-	if known, err := l.find.known(); err != nil || len(known) > 0 {
+	if known, err := l.find.knownIDs(); err != nil || len(known) > 0 {
 		t.Errorf("left: %v, %v", known, err)
 	}
 	entries, err := os.ReadDir(l.State)
@@ -75,15 +75,15 @@ func checkNothingLeft(t *testing.T, l *Launcher) {
 	}
 }
 
-// once makes a sandbox that is tied to this process.
-func once(ctx context.Context, l *Launcher, c spec.Config) (*Sandbox, error) {
+// createTied makes a sandbox that is tied to this process.
+func createTied(ctx context.Context, l *Launcher, c spec.Config) (*Sandbox, error) {
 	return l.Create(ctx, protocol.Create{Config: c, Tied: true}, Sources{})
 }
 
 // runCommand runs one command with its output in the Result.
 func runCommand(t *testing.T, l *Launcher, c spec.Config, args ...string) (spec.Result, error) {
 	t.Helper()
-	sb, err := once(t.Context(), l, c)
+	sb, err := createTied(t.Context(), l, c)
 	if err != nil {
 		return spec.Result{}, err
 	}
@@ -164,7 +164,7 @@ func TestWhatCannotBeExecutedIsToldApart(t *testing.T) {
 // startSleep starts a command that does not end by itself.
 func startSleep(t *testing.T, l *Launcher) (*Sandbox, *jobs.Process) {
 	t.Helper()
-	sb, err := once(t.Context(), l, spec.Config{})
+	sb, err := createTied(t.Context(), l, spec.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestSignalReachesTheCommand(t *testing.T) {
 
 func TestTerminalIsOneInside(t *testing.T) {
 	l := newTestLauncher(t)
-	sb, err := once(t.Context(), l, spec.Config{})
+	sb, err := createTied(t.Context(), l, spec.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func TestFailedCreateLeavesNothing(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			sb, err := once(t.Context(), l, test.config)
+			sb, err := createTied(t.Context(), l, test.config)
 			if err == nil {
 				sb.Close()
 				t.Fatal("a sandbox was made")
@@ -319,7 +319,7 @@ func TestCancelledCreateLeavesNothing(t *testing.T) {
 	l := newTestLauncher(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if sb, err := once(ctx, l, spec.Config{}); err == nil {
+	if sb, err := createTied(ctx, l, spec.Config{}); err == nil {
 		sb.Close()
 		t.Error("a sandbox was made")
 	}
@@ -355,7 +355,7 @@ func TestPruneDoesNotClaimWhatEndedByItself(t *testing.T) {
 // What could not be removed keeps its ids, and prune finds it.
 func TestFailedCloseIsLeftToPrune(t *testing.T) {
 	l := newTestLauncher(t)
-	sb, err := once(t.Context(), l, spec.Config{})
+	sb, err := createTied(t.Context(), l, spec.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -433,7 +433,7 @@ func TestTimeoutEndsAThrottledCommand(t *testing.T) {
 
 func TestPruneRemovesASandboxWithDamagedState(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	if err := os.Truncate(filepath.Join(l.State, sb.ID(), "state.json"), 0); err != nil {
 		t.Fatal(err)
 	}

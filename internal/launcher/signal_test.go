@@ -14,7 +14,7 @@ import (
 
 // Right after the start a command is not in its cgroup yet, and leads no process group.
 func TestASignalRightAfterTheStartEndsTheCommand(t *testing.T) {
-	sb := up(t, newTestLauncher(t), "", spec.Config{})
+	sb := createUp(t, newTestLauncher(t), "", spec.Config{})
 	for name, end := range map[string]func(*jobs.Process, context.CancelFunc) error{
 		"kill":         func(p *jobs.Process, _ context.CancelFunc) error { return p.Kill() },
 		"signal":       func(p *jobs.Process, _ context.CancelFunc) error { return p.Signal(unix.SIGTERM, false) },

@@ -62,7 +62,7 @@ func TestForksBeginWithASnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}}
-	sb := up(t, l, "source", c)
+	sb := createUp(t, l, "source", c)
 	places := []string{"/workspace", "/home/sandbox", dir}
 	sh(t, sb, "echo old > file; mkdir d; echo x > d/x; echo home > /home/sandbox/h; rm "+dir+"/given; echo made > "+dir+"/made")
 	before := show(t, sb, places...)
@@ -122,7 +122,7 @@ func TestRootRemovesADamagedSnapshot(t *testing.T) {
 		t.Skip(reason)
 	}
 	l := newTestLauncher(t)
-	sb := up(t, l, "source", spec.Config{Storage: spec.StorageDisk})
+	sb := createUp(t, l, "source", spec.Config{Storage: spec.StorageDisk})
 	for name, damage := range map[string]func(file string) error{
 		"empty":   func(file string) error { return os.Truncate(file, 0) },
 		"missing": os.Remove,
@@ -207,7 +207,7 @@ func TestADiscardMakesAForkNoYounger(t *testing.T) {
 	l := newTestLauncher(t)
 	dir := ownedDir(t, 4321, "host\n")
 	c := spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}}
-	sb := up(t, l, "source", c)
+	sb := createUp(t, l, "source", c)
 	sh(t, sb, "echo old > "+dir+"/given")
 	tree := func(sb *Sandbox) layer.Overlay {
 		t.Helper()
@@ -243,7 +243,7 @@ func TestForksNeedNoOverlay(t *testing.T) {
 		t.Skip(reason)
 	}
 	l := newTestLauncher(t)
-	sb := up(t, l, "source", spec.Config{Storage: spec.StorageDisk})
+	sb := createUp(t, l, "source", spec.Config{Storage: spec.StorageDisk})
 	sh(t, sb, "mkdir many; for i in $(seq 300); do echo $i > many/$i; done; echo home > /home/sandbox/h")
 	want := show(t, sb, "/workspace", "/home/sandbox")
 	if err := sb.Snapshot(t.Context(), "snap"); err != nil {
@@ -264,7 +264,7 @@ func TestForksHaveALayerForEachPlaceOfTheSnapshot(t *testing.T) {
 	}
 	l := newTestLauncher(t)
 	first, second, workspace := ownedDir(t, 4321, "host\n"), ownedDir(t, 4321, "host\n"), ownedDir(t, 4321, "host\n")
-	sb := up(t, l, "source", spec.Config{Storage: spec.StorageDisk, Overlays: []string{first}})
+	sb := createUp(t, l, "source", spec.Config{Storage: spec.StorageDisk, Overlays: []string{first}})
 	sh(t, sb, "echo made > "+first+"/made")
 	if err := sb.Snapshot(t.Context(), "snap"); err != nil {
 		t.Fatal(err)
@@ -288,7 +288,7 @@ func TestDiscardShowsTheHostsFilesAgain(t *testing.T) {
 	for _, storage := range []spec.Storage{spec.StorageMemory, spec.StorageDisk} {
 		l := newTestLauncher(t)
 		dir := ownedDir(t, 4321, "host\n")
-		sb := up(t, l, "box", spec.Config{Storage: storage, Overlays: []string{dir}})
+		sb := createUp(t, l, "box", spec.Config{Storage: storage, Overlays: []string{dir}})
 		before := show(t, sb, dir)
 		for range 3 {
 			sh(t, sb, "cd "+dir+"; echo x > given; mkdir -p a/b; echo y > a/b/c; echo mine > /workspace/mine")
@@ -311,13 +311,13 @@ func TestLayersInUseAreNotSwitched(t *testing.T) {
 	}
 	l := newTestLauncher(t)
 	dir := ownedDir(t, 4321, "host\n")
-	sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
+	sb := createUp(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
 	for what, line := range map[string]string{
 		"its directory": "cd " + dir + "; touch /tmp/ready; sleep 1000",
 		"open":          "cd /; exec 3> " + dir + "/open; touch /tmp/ready; sleep 1000",
 		"a directory":   "cd /; exec 3< " + dir + "; touch /tmp/ready; sleep 1000",
 	} {
-		p, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", line}})
+		p, _ := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c", line}})
 		eventually(t, "it is there", func() bool {
 			r, _ := sh(t, sb, "cd /; rm /tmp/ready 2>/dev/null")
 			return r.OK()
@@ -337,7 +337,7 @@ func TestLayersInUseAreNotSwitched(t *testing.T) {
 	if names, err := l.Snapshots(t.Context(), 0); err != nil || len(names) > 0 {
 		t.Errorf("there are the snapshots %v, %v", names, err)
 	}
-	memory := up(t, l, "memory", spec.Config{Storage: spec.StorageMemory})
+	memory := createUp(t, l, "memory", spec.Config{Storage: spec.StorageMemory})
 	if err := memory.Snapshot(t.Context(), "snap"); !errors.Is(err, fault.ErrUnavailable) || !strings.Contains(err.Error(), "--storage disk") {
 		t.Errorf("of one in memory: %v", err)
 	}
@@ -348,7 +348,7 @@ func TestSnapshotsHaveABoundOfLayers(t *testing.T) {
 		t.Skip(reason)
 	}
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk})
+	sb := createUp(t, l, "box", spec.Config{Storage: spec.StorageDisk})
 	start := time.Now()
 	for i := range overlay.MaxLayers + 1 {
 		sh(t, sb, fmt.Sprintf("echo %d > n; echo %[1]d > n-%[1]d", i))

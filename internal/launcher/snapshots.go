@@ -42,7 +42,7 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	return s.alone(ctx, func() error {
+	return s.withLock(ctx, func() error {
 		if !s.session.Current().Backend(s.launcher.Roots).Durable() {
 			return fmt.Errorf("a snapshot %w: its files are in memory; make it with --storage disk", fault.ErrUnavailable)
 		}
@@ -100,7 +100,7 @@ func (l *Launcher) roomForSnapshot(ctx context.Context, uid uint32) error {
 	if err != nil {
 		return err
 	}
-	moved, err := l.find.moved()
+	moved, err := l.find.movedIDs()
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func beginningOf(s *overlay.Snapshot) protocol.Beginning {
 }
 
 // fork gives the new sandbox the files of the requested snapshot, if there is one.
-func (m *making) fork(ctx context.Context) error {
+func (m *creation) fork(ctx context.Context) error {
 	from := m.request.From
 	if from == "" {
 		return nil

@@ -171,7 +171,7 @@ func TestTheDiskOfARootWithoutUsrIsLimited(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := up(t, l, "box", spec.Config{Rootfs: dir, Storage: spec.StorageMemory})
+	s := createUp(t, l, "box", spec.Config{Rootfs: dir, Storage: spec.StorageMemory})
 	if err := s.Update(t.Context(), spec.Limits{IORead: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}

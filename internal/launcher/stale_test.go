@@ -14,7 +14,7 @@ import (
 // of another sandbox, with other ids.
 func TestHandleIsOfNoOtherSandboxOfItsName(t *testing.T) {
 	l := newTestLauncher(t)
-	first := up(t, l, "box", spec.Config{})
+	first := createUp(t, l, "box", spec.Config{})
 	first.session.Drop()
 	other, err := New(Dirs{State: l.State, Data: l.Data})
 	if err != nil {
@@ -36,7 +36,7 @@ func TestHandleIsOfNoOtherSandboxOfItsName(t *testing.T) {
 // The time of a command can be over before PID 1 has had its first. The command has a Result even so.
 func TestTimeoutHoldsBeforeTheStart(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", spec.Config{})
+	sb := createUp(t, l, "box", spec.Config{})
 	large := append([]string{"sh", "-c", "sleep 1000"}, largeCommand().Args...)
 	for name, c := range map[string]spec.Command{
 		"usual":           {Args: []string{"sleep", "1000"}},

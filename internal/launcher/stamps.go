@@ -88,7 +88,7 @@ func (s *Sandbox) Applied(ctx context.Context, path string, stamps []protocol.St
 		return err
 	}
 	slices.SortStableFunc(stamps, protocol.Stamp.ComparePaths)
-	return s.aloneWithFiles(ctx, func() error {
+	return s.withLockAndFiles(ctx, func() error {
 		r, err := record.Read(s.session.Path())
 		if err != nil {
 			return err

@@ -57,9 +57,9 @@ func (s *Sandbox) holdStopped(ctx context.Context) (*statedir.Dir, record.Record
 	return state, r, nil
 }
 
-// aloneWithFiles is alone, but also for a stopped sandbox with its files on disk.
-func (s *Sandbox) aloneWithFiles(ctx context.Context, what func() error) error {
-	err := s.alone(ctx, what)
+// withLockAndFiles is withLock, but also for a stopped sandbox with its files on disk.
+func (s *Sandbox) withLockAndFiles(ctx context.Context, what func() error) error {
+	err := s.withLock(ctx, what)
 	if !errors.Is(err, fault.ErrNotRunning) {
 		return err
 	}

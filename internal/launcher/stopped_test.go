@@ -50,7 +50,7 @@ func contentOf(t *testing.T, tree layer.Overlay, name string) (text string, uid 
 func TestStoppedSandboxHasItsLayers(t *testing.T) {
 	l := newTestLauncher(t)
 	dir := overlaid(t)
-	sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
+	sb := createUp(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
 	sh(t, sb, "cd "+dir+" && echo more >new && chmod 600 new && rm -r dir && mkdir dir")
 	killInit(t, sb)
 	if _, err := l.Open(t.Context(), "box"); !errors.Is(err, fault.ErrNotRunning) {
@@ -99,7 +99,7 @@ func TestStoppedSandboxHasItsLayers(t *testing.T) {
 func TestStoppedSandboxInMemorySaysThatItsWritesAreLost(t *testing.T) {
 	l := newTestLauncher(t)
 	dir := overlaid(t)
-	sb := up(t, l, "box", spec.Config{Storage: spec.StorageMemory, Overlays: []string{dir}})
+	sb := createUp(t, l, "box", spec.Config{Storage: spec.StorageMemory, Overlays: []string{dir}})
 	killInit(t, sb)
 	_, err := layersOf(t, sb, false)
 	for what, err := range map[string]error{"layers": err, "applied": sb.Applied(t.Context(), dir, protocol.StampList(nil))} {
@@ -123,7 +123,7 @@ func TestStoppedForkHasItsLayers(t *testing.T) {
 	l := newTestLauncher(t)
 	dir := overlaid(t)
 	c := spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}}
-	sb := up(t, l, "source", c)
+	sb := createUp(t, l, "source", c)
 	sh(t, sb, "echo snapshot > "+dir+"/below")
 	if err := sb.Snapshot(t.Context(), "snap"); err != nil {
 		t.Fatal(err)
@@ -164,7 +164,7 @@ func TestSandboxStoppedDuringASwitchHasItsLayers(t *testing.T) {
 	for _, done := range []bool{false, true} {
 		l := newTestLauncher(t)
 		dir := overlaid(t)
-		sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
+		sb := createUp(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
 		sh(t, sb, "echo written > "+dir+"/new")
 		r := recordOf(t, l, "box")
 		r.Switch = &record.Switch{Layers: map[string]int{dir: 7}, Done: done, Snapshot: "snap", Draft: ".none"}
@@ -187,7 +187,7 @@ func TestSandboxStoppedDuringASwitchHasItsLayers(t *testing.T) {
 func TestSandboxStoppedDuringAJoinIsPartial(t *testing.T) {
 	l := newTestLauncher(t)
 	dir := overlaid(t)
-	sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
+	sb := createUp(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
 	sh(t, sb, "echo written > "+dir+"/new")
 	held, err := record.OpenStore(sb.session.Init())
 	if err != nil {
@@ -241,7 +241,7 @@ func TestUpKeepsTheFilesOfAStoppedSandbox(t *testing.T) {
 			l := newTestLauncher(t)
 			dir := overlaid(t)
 			c := spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}}
-			sb := up(t, l, id, c)
+			sb := createUp(t, l, id, c)
 			if line != "" {
 				sh(t, sb, strings.ReplaceAll(line, "%s", dir))
 			}
@@ -271,7 +271,7 @@ func TestUpKeepsWhatAForkBeganWith(t *testing.T) {
 		t.Skip(reason)
 	}
 	l := newTestLauncher(t)
-	source := up(t, l, "source", spec.Config{Storage: spec.StorageDisk})
+	source := createUp(t, l, "source", spec.Config{Storage: spec.StorageDisk})
 	sh(t, source, "echo snapshot > f")
 	if err := source.Snapshot(t.Context(), "snap"); err != nil {
 		t.Fatal(err)
@@ -345,7 +345,7 @@ func workIn(t *testing.T, l *Launcher, id string) (record.Record, bool) {
 // Killed after the snapshot was made, "up" keeps the files once.
 func TestUpKeepsTheFilesOnce(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk})
+	sb := createUp(t, l, "box", spec.Config{Storage: spec.StorageDisk})
 	sh(t, sb, "echo x > f")
 	killInit(t, sb)
 	state, err := statedir.Await(context.Background(), l.Sandboxes(), "box")
@@ -371,7 +371,7 @@ func TestUpKeepsTheFilesOnce(t *testing.T) {
 func TestPruneKeepsUnappliedWork(t *testing.T) {
 	l := newTestLauncher(t)
 	for _, id := range []string{"empty", "leaving", "work"} {
-		sb := up(t, l, id, spec.Config{Storage: spec.StorageDisk})
+		sb := createUp(t, l, id, spec.Config{Storage: spec.StorageDisk})
 		if id != "empty" {
 			sh(t, sb, "echo x > f")
 		}
@@ -410,7 +410,7 @@ func TestPruneAndUpLeaveASandboxWithAnUnknownRecord(t *testing.T) {
 		"that others can write": func(file string) error { return os.Chmod(file, 0o666) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk})
+			sb := createUp(t, l, "box", spec.Config{Storage: spec.StorageDisk})
 			sh(t, sb, "echo work > f")
 			file := filepath.Join(l.Dir("box"), record.FileName)
 			good, err := record.Read(l.Dir("box"))
@@ -451,7 +451,7 @@ func TestLayersDuringARemovalAreThereOrNot(t *testing.T) {
 	l := newTestLauncher(t)
 	dir := overlaid(t)
 	for round := range 20 {
-		sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
+		sb := createUp(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
 		sh(t, sb, "echo new > "+dir+"/new")
 		if round%2 == 1 {
 			killInit(t, sb)
@@ -484,7 +484,7 @@ func TestLayersDuringARemovalAreThereOrNot(t *testing.T) {
 func TestRemovalThatWasKilledEarlyIsSaidToHaveBegun(t *testing.T) {
 	l := newTestLauncher(t)
 	dir := overlaid(t)
-	sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
+	sb := createUp(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
 	if _, out := sh(t, sb, "echo more >"+dir+"/new"); out.stderr != "" {
 		t.Fatal(out.stderr)
 	}

@@ -51,7 +51,7 @@ func completed(c spec.Config, storage spec.Storage) (spec.Config, error) {
 // openStore makes the file system for the sandbox's writes: a detached mount, which the caller
 // must close. mapped says that the mount shows the ids as processes inside see them. If the
 // request names no storage and the disk cannot have the file system, it is in memory.
-func (m *making) openStore() (f *os.File, mapped bool, err error) {
+func (m *creation) openStore() (f *os.File, mapped bool, err error) {
 	if m.request.Config.Storage == spec.StorageDisk {
 		m.record.Image, f, err = m.launcher.makeImage(m.id, storeLimits(m.request.Config))
 		if err == nil {

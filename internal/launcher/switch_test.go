@@ -15,7 +15,7 @@ func TestRefusedSwitchKeepsUndoHistory(t *testing.T) {
 	}
 	l := newTestLauncher(t)
 	dir := ownedDir(t, 4321, "host\n")
-	sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
+	sb := createUp(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
 	switches := map[string]func(context.Context) error{
 		"discard":  sb.Discard,
 		"snapshot": func(ctx context.Context) error { return sb.Snapshot(ctx, "snap") },
@@ -25,7 +25,7 @@ func TestRefusedSwitchKeepsUndoHistory(t *testing.T) {
 		if r, out := transact(t, sb, "echo joined > "+dir+"/given"); !r.OK() {
 			t.Fatalf("%+v, %+v", r, out)
 		}
-		p, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "cd /; exec 3> " + dir + "/open; touch /tmp/ready; sleep 1000"}})
+		p, _ := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c", "cd /; exec 3> " + dir + "/open; touch /tmp/ready; sleep 1000"}})
 		eventually(t, "the file is open", func() bool {
 			r, _ := sh(t, sb, "cd /; rm /tmp/ready 2>/dev/null")
 			return r.OK()
@@ -61,7 +61,7 @@ func TestASwitchOnAFullDiskLeavesTheSandboxUp(t *testing.T) {
 	}
 	l := newTestLauncher(t)
 	dir := ownedDir(t, 4321, "host\n")
-	sb := up(t, l, newID(), spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}, Cwd: dir, Limits: spec.Limits{Disk: 32 << 20}})
+	sb := createUp(t, l, newID(), spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}, Cwd: dir, Limits: spec.Limits{Disk: 32 << 20}})
 	if err := sb.Snapshot(t.Context(), "first-"+sb.ID()); err != nil {
 		t.Fatal(err)
 	}

@@ -185,7 +185,7 @@ func TestAThrottledSandboxIsEnded(t *testing.T) {
 func TestCloseEndsAWait(t *testing.T) {
 	testhost.Concurrent(t)
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	for _, detached := range []bool{false, true} {
 		p, err := sb.Start(t.Context(), spec.Command{Args: []string{"sleep", "1000"}, Detached: detached}, [3]*os.File{})
 		if err != nil {

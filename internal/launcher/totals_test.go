@@ -16,7 +16,7 @@ import (
 // below the processors of a sandbox. The total here is one that no other test reaches.
 func TestASandboxCannotHaveMoreThanAllTogether(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
+	sb := createUp(t, l, "", spec.Config{})
 	host, err := l.host()
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func TestASandboxCannotHaveMoreThanAllTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	more := spec.Limits{CPUs: total + 1}
-	_, created := once(t.Context(), l, spec.Config{Limits: more})
+	_, created := createTied(t.Context(), l, spec.Config{Limits: more})
 	for what, err := range map[string]error{"create": created, "update": sb.Update(t.Context(), more)} {
 		var field *spec.FieldError
 		if !errors.As(err, &field) || field.Field != "limits.cpus" || !strings.Contains(field.Problem, "than the 1000") {
@@ -61,7 +61,7 @@ func TestASandboxCannotHaveMoreThanAllTogether(t *testing.T) {
 // process, so it is never set.
 func TestATotalBelowTheMemoryInUseIsRefused(t *testing.T) {
 	l := newTestLauncher(t)
-	up(t, l, "", spec.Config{})
+	createUp(t, l, "", spec.Config{})
 	host, err := l.host()
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 // transact runs a shell line as a transaction.
 func transact(t *testing.T, sb *Sandbox, line string) (spec.Result, output) {
 	t.Helper()
-	p, read := piped(t, sb, spec.Command{Args: []string{"sh", "-c", line}, Transaction: true})
+	p, read := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c", line}, Transaction: true})
 	r, err := p.Wait(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func everywhere(t *testing.T, l *Launcher, storage spec.Storage) (sb *Sandbox, o
 	if err := os.WriteFile(filepath.Join(overlaid, ".ssh", "key"), []byte("secret\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	sb = up(t, l, newID(), spec.Config{Storage: storage,
+	sb = createUp(t, l, newID(), spec.Config{Storage: storage,
 		Cwd: spec.WorkspacePath, Overlays: []string{overlaid}, Binds: []spec.Bind{{Source: bound, Target: "/bound", Writable: true}},
 	})
 	sh(t, sb, "echo old > /workspace/w; echo old > /home/sandbox/h; mkdir /workspace/d; echo x > /workspace/d/x; echo mine > "+overlaid+"/mine")
@@ -117,10 +117,10 @@ func testJoin(t *testing.T, storage spec.Storage) {
 	}
 }
 
-// waits is a command of a transaction that writes and then waits for the test.
-func waits(t *testing.T, sb *Sandbox, line string) (finish func() (spec.Result, output)) {
+// startWaiting is a command of a transaction that writes and then waits for the test.
+func startWaiting(t *testing.T, sb *Sandbox, line string) (finish func() (spec.Result, output)) {
 	t.Helper()
-	p, read := piped(t, sb, spec.Command{
+	p, read := startPiped(t, sb, spec.Command{
 		Args: []string{"sh", "-c", line + "; touch /tmp/written" + "; while [ ! -e /tmp/go ]; do sleep 0.01; done"}, Transaction: true,
 	})
 	eventually(t, "it has written", func() bool {
@@ -141,7 +141,7 @@ func TestNobodySeesATransactionBeforeItJoins(t *testing.T) {
 	l := newTestLauncher(t)
 	sb, overlaid, _ := everywhere(t, l, spec.StorageMemory)
 	before := show(t, sb, "/workspace", overlaid)
-	finish := waits(t, sb, "echo changed > /workspace/w; echo new > "+overlaid+"/new")
+	finish := startWaiting(t, sb, "echo changed > /workspace/w; echo new > "+overlaid+"/new")
 	if now := show(t, sb, "/workspace", overlaid); now != before {
 		t.Errorf("while it runs there is\n%s\nwhere there was\n%s", now, before)
 	}
@@ -156,7 +156,7 @@ func TestNobodySeesATransactionBeforeItJoins(t *testing.T) {
 func TestATransactionThatConflictsDoesNotJoin(t *testing.T) {
 	l := newTestLauncher(t)
 	sb, overlaid, _ := everywhere(t, l, spec.StorageMemory)
-	finish := waits(t, sb, "echo changed > /workspace/w; echo changed > "+overlaid+"/mine; echo new > /home/sandbox/new")
+	finish := startWaiting(t, sb, "echo changed > /workspace/w; echo changed > "+overlaid+"/mine; echo new > /home/sandbox/new")
 	sh(t, sb, "echo of another > "+overlaid+"/mine")
 	before := show(t, sb, "/workspace", "/home/sandbox", overlaid)
 	r, _ := finish()
@@ -202,7 +202,7 @@ func TestTransactionsAtOnceJoinOneAfterTheOther(t *testing.T) {
 	const many = 6
 	var all []*jobs.Process
 	for i := range many {
-		p, _ := piped(t, sb, spec.Command{Transaction: true, Args: []string{"sh", "-c", strings.ReplaceAll(
+		p, _ := startPiped(t, sb, spec.Command{Transaction: true, Args: []string{"sh", "-c", strings.ReplaceAll(
 			"echo # > /workspace/of-#; echo # > "+overlaid+"/of-#; echo # > /workspace/of-all; sleep 0.1", "#", string(rune('a'+i)))}})
 		all = append(all, p)
 	}
@@ -296,10 +296,10 @@ func TestUndoKeepsWhatIsWrittenDuringTheJoin(t *testing.T) {
 	for _, storage := range []spec.Storage{spec.StorageMemory, spec.StorageDisk} {
 		t.Run(string(storage), func(t *testing.T) {
 			l := newTestLauncher(t)
-			sb := up(t, l, newID(), spec.Config{Storage: storage, Cwd: spec.WorkspacePath})
+			sb := createUp(t, l, newID(), spec.Config{Storage: storage, Cwd: spec.WorkspacePath})
 			sh(t, sb, "echo old > f; mkdir d")
 			// It writes as soon as the join shows, for each of the files.
-			other, read := piped(t, sb, spec.Command{Args: []string{"sh", "-c", `echo waits; x=; y=
+			other, read := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c", `echo waits; x=; y=
 				until [ "$x" = joined ]; do read x < f; done; echo other > f
 				until [ -e d/new ]; do :; done; echo other > d/theirs; echo ends`}})
 			eventually(t, "it waits", func() bool {
@@ -342,7 +342,7 @@ func TestUndoAtTwoPlacesOfADirectory(t *testing.T) {
 		t.Skip(reason)
 	}
 	dir := ownedDir(t, 5432, "bound\n")
-	sb := up(t, l, newID(), spec.Config{Binds: []spec.Bind{{Source: dir, Target: "/a", Writable: true}, {Source: dir, Target: "/b", Writable: true}}})
+	sb := createUp(t, l, newID(), spec.Config{Binds: []spec.Bind{{Source: dir, Target: "/a", Writable: true}, {Source: dir, Target: "/b", Writable: true}}})
 	sh(t, sb, "echo old > /a/f")
 	for _, place := range []string{"/a", "/b", "/a"} {
 		if r, out := transact(t, sb, "echo "+place+" > "+place+"/f"); !r.OK() {
@@ -380,7 +380,7 @@ func TestUndoKeepsWhatIsWrittenBetweenTransactions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newTestLauncher(t)
-			sb := up(t, l, newID(), spec.Config{Storage: spec.StorageMemory, Cwd: spec.WorkspacePath})
+			sb := createUp(t, l, newID(), spec.Config{Storage: spec.StorageMemory, Cwd: spec.WorkspacePath})
 			sh(t, sb, start)
 			n := 0
 			for _, line := range c.lines {
@@ -419,7 +419,7 @@ func TestATransactionNeedsTheDirectoriesOfItsBinds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := ownedDir(t, 5432, "bound\n")
-			sb := up(t, l, newID(), spec.Config{Binds: []spec.Bind{{Source: dir, Target: "/bound", Writable: true}}})
+			sb := createUp(t, l, newID(), spec.Config{Binds: []spec.Bind{{Source: dir, Target: "/bound", Writable: true}}})
 			if err := os.Rename(dir, dir+"-moved"); err != nil {
 				t.Fatal(err)
 			}
@@ -447,7 +447,7 @@ func TestUndoOfATransactionWithoutStamps(t *testing.T) {
 		t.Skip(reason)
 	}
 	l := newTestLauncher(t)
-	sb := up(t, l, newID(), spec.Config{Storage: spec.StorageMemory, Cwd: spec.WorkspacePath})
+	sb := createUp(t, l, newID(), spec.Config{Storage: spec.StorageMemory, Cwd: spec.WorkspacePath})
 	sh(t, sb, "echo old > f")
 	for _, line := range []string{"echo 1 > f", "echo 2 > f"} {
 		if r, out := transact(t, sb, line); !r.OK() {
@@ -480,7 +480,7 @@ func TestATransactionThatIsGivenUpVanishes(t *testing.T) {
 	l := newTestLauncher(t)
 	sb, overlaid, _ := everywhere(t, l, spec.StorageMemory)
 	before := show(t, sb, "/workspace", overlaid)
-	p, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "echo x > w; sleep 1000"}, Transaction: true})
+	p, _ := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c", "echo x > w; sleep 1000"}, Transaction: true})
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -507,7 +507,7 @@ func TestWithoutItsLayersATransactionWritesNowhere(t *testing.T) {
 	before := show(t, sb, "/workspace", "/home/sandbox", "/bound", overlaid)
 	line := `cd /; touch /tmp/written; i=0; while touch /workspace/in-the-layer 2>/dev/null && [ $i -lt 3000 ]; do i=$((i+1)); sleep 0.01; done
 		for dir in /workspace /home/sandbox /bound ` + overlaid + `; do echo x > $dir/new; done; exit 3`
-	p, read := piped(t, sb, spec.Command{Args: []string{"sh", "-c", line}, Transaction: true})
+	p, read := startPiped(t, sb, spec.Command{Args: []string{"sh", "-c", line}, Transaction: true})
 	eventually(t, "it writes", func() bool {
 		_, out := sh(t, sb, "cat /tmp/written && echo there")
 		return out.stdout == "there\n"
@@ -536,7 +536,7 @@ func TestATransactionWritesToAnOverlaidWorkspace(t *testing.T) {
 		t.Skip(reason)
 	}
 	dir := ownedDir(t, 4321, "host\n")
-	sb := up(t, newTestLauncher(t), newID(), spec.Config{Workspace: dir, Overlays: []string{dir}})
+	sb := createUp(t, newTestLauncher(t), newID(), spec.Config{Workspace: dir, Overlays: []string{dir}})
 	if r, out := transact(t, sb, "echo new > /workspace/new; cat "+dir+"/new"); !r.OK() || out.stdout != "new\n" {
 		t.Fatalf("%+v %+v", r, out)
 	}

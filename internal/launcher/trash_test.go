@@ -48,7 +48,7 @@ func freeBytes(t *testing.T, l *Launcher) int64 {
 // The disk has no room for the trash, which takes a name for each thing.
 func TestSandboxIsRemovedOnAFullDisk(t *testing.T) {
 	l, host := newSmallLauncher(t, 80<<20)
-	sb := up(t, l, "box", onDisk)
+	sb := createUp(t, l, "box", onDisk)
 	if r, out := sh(t, sb, "head -c 20m /dev/urandom > file && sync file"); !r.OK() {
 		t.Fatalf("%+v %s", r, out.stderr)
 	}
@@ -65,7 +65,7 @@ func TestSandboxIsRemovedOnAFullDisk(t *testing.T) {
 	checkNoImage(t, l)
 	checkNothingLeft(t, l)
 	freeHost(t, host)
-	up(t, l, "box", onDisk)
+	createUp(t, l, "box", onDisk)
 }
 
 func TestSnapshotIsRemovedOnAFullDisk(t *testing.T) {
@@ -73,7 +73,7 @@ func TestSnapshotIsRemovedOnAFullDisk(t *testing.T) {
 		t.Skip(reason)
 	}
 	l, host := newSmallLauncher(t, 80<<20)
-	sb := up(t, l, "box", onDisk)
+	sb := createUp(t, l, "box", onDisk)
 	if r, out := sh(t, sb, "head -c 20m /dev/urandom > file && sync file"); !r.OK() {
 		t.Fatalf("%+v %s", r, out.stderr)
 	}

@@ -155,7 +155,7 @@ func TestUpReplacesWhatIsNotHealthy(t *testing.T) {
 	for name, spoil := range tests {
 		t.Run(name, func(t *testing.T) {
 			l := newTestLauncher(t)
-			first := up(t, l, "box", spec.Config{})
+			first := createUp(t, l, "box", spec.Config{})
 			spoil(t, l, first)
 			other, err := New(Dirs{State: l.State, Data: l.Data})
 			if err != nil {
@@ -189,7 +189,7 @@ func TestUpReplacesWhatIsNotHealthy(t *testing.T) {
 // A killed removal may have killed processes that have yet to end: PID 1 still answers.
 func TestUpReplacesASandboxWhoseRemovalHasBegun(t *testing.T) {
 	l := newTestLauncher(t)
-	first := up(t, l, "box", spec.Config{})
+	first := createUp(t, l, "box", spec.Config{})
 	statedir.NoteRemoval(l.Dir("box"))
 	again := upAgain(t, l, "box")
 	if again.session.Init() == first.session.Init() {
@@ -209,7 +209,7 @@ func TestUpReplacesASandboxWhoseRemovalHasBegun(t *testing.T) {
 
 func TestATakenNameIsRefused(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", spec.Config{})
+	sb := createUp(t, l, "box", spec.Config{})
 	if _, err := l.Create(t.Context(), protocol.Create{Name: "box"}, Sources{}); !errors.Is(err, fault.ErrExists) {
 		t.Errorf("up: %v", err)
 	}
@@ -246,8 +246,8 @@ func TestATakenNameIsRefused(t *testing.T) {
 // A killed process has begun a removal. Its PID 1 can still seem to be up then.
 func TestPruneFinishesARemoval(t *testing.T) {
 	l := newTestLauncher(t)
-	up(t, l, "begun", spec.Config{})
-	up(t, l, "going-on", spec.Config{})
+	createUp(t, l, "begun", spec.Config{})
+	createUp(t, l, "going-on", spec.Config{})
 	for _, id := range []string{"begun", "going-on"} {
 		statedir.NoteRemoval(l.Dir(id))
 	}
@@ -263,10 +263,10 @@ func TestPruneFinishesARemoval(t *testing.T) {
 
 func TestPruneSparesTheLivingAndRemovesTheDead(t *testing.T) {
 	l := newTestLauncher(t)
-	living, tied := up(t, l, "living", spec.Config{}), up(t, l, "tied", spec.Config{})
-	dead, abandoned := up(t, l, "dead", spec.Config{}), up(t, l, "abandoned", spec.Config{})
-	half := up(t, l, "half", spec.Config{})
-	ends := up(t, l, "ends", spec.Config{})
+	living, tied := createUp(t, l, "living", spec.Config{}), createUp(t, l, "tied", spec.Config{})
+	dead, abandoned := createUp(t, l, "dead", spec.Config{}), createUp(t, l, "abandoned", spec.Config{})
+	half := createUp(t, l, "half", spec.Config{})
+	ends := createUp(t, l, "ends", spec.Config{})
 	rewrite := func(sb *Sandbox, change func(*record.Record)) {
 		r := sb.session.Current()
 		change(&r)

@@ -18,7 +18,7 @@ import (
 // The leaf made ahead refuses the new limit: on v1 the limit of memory cannot be above that of memory and swap.
 func TestUpdateThatALeafRefusesLeavesTheOldLimits(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", spec.Config{Limits: spec.Limits{Memory: 64 << 20}})
+	sb := createUp(t, l, "box", spec.Config{Limits: spec.Limits{Memory: 64 << 20}})
 	if r, _ := sh(t, sb, "true"); !r.OK() {
 		t.Fatal(r)
 	}
@@ -57,7 +57,7 @@ func isV1WithSwap() bool {
 
 // Too few descriptors do not show that the processes of a sandbox have ended.
 func TestChangesWithFewDescriptorsDoNotTakeASandboxForEnded(t *testing.T) {
-	sb := up(t, newTestLauncher(t), "box", spec.Config{})
+	sb := createUp(t, newTestLauncher(t), "box", spec.Config{})
 	c := containerOf(t, sb)
 	for free := range 24 {
 		var errs []error

@@ -26,7 +26,7 @@ import (
 // process uses the earlier directory, or if the sandbox gets its first directory while a process
 // can set the set-group-ID bit, and the errors of Pause.
 func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) error {
-	return s.alone(ctx, func() error {
+	return s.withLock(ctx, func() error {
 		r, err := record.Read(s.session.Path())
 		if err != nil {
 			return err
@@ -51,7 +51,7 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) er
 		if err := s.throttle(&next, from); err != nil {
 			return err
 		}
-		if r.Attaching, err = record.NewAttaching(tree, next); err != nil {
+		if r.Attaching, err = record.NewAttachment(tree, next); err != nil {
 			return err
 		}
 		s.session.Unwatch() // it watches the old workspace
@@ -118,10 +118,10 @@ func changeWorkspace(tree *os.File) error {
 		return mountns.Attach(tree, spec.WorkspacePath)
 	}
 	// The first call with MNT_EXPIRE only says whether the workspace could be unmounted.
-	err = letGo(func() error { return unix.Unmount(spec.WorkspacePath, unix.UMOUNT_NOFOLLOW|unix.MNT_EXPIRE) })
+	err = retryBusy(func() error { return unix.Unmount(spec.WorkspacePath, unix.UMOUNT_NOFOLLOW|unix.MNT_EXPIRE) })
 	switch {
 	case errors.Is(err, unix.EBUSY):
-		return inUse()
+		return busyError()
 	case errors.Is(err, unix.EINVAL):
 		return mountns.Attach(tree, spec.WorkspacePath)
 	case err != nil && !errors.Is(err, unix.EAGAIN):
@@ -133,8 +133,8 @@ func changeWorkspace(tree *os.File) error {
 	if err != nil && !old {
 		return err
 	}
-	if err := letGo(func() error { return mountns.Detach(spec.WorkspacePath) }); errors.Is(err, unix.EBUSY) {
-		return inUse()
+	if err := retryBusy(func() error { return mountns.Detach(spec.WorkspacePath) }); errors.Is(err, unix.EBUSY) {
+		return busyError()
 	} else if err != nil {
 		return err
 	}
@@ -144,9 +144,9 @@ func changeWorkspace(tree *os.File) error {
 	return nil
 }
 
-// letGo repeats a call that unmounts a mount. The kernel may report the mount as busy for a moment
+// retryBusy repeats a call that unmounts a mount. The kernel may report the mount as busy for a moment
 // after the end of the last command that used it.
-func letGo(do func() error) error {
+func retryBusy(do func() error) error {
 	for range 20 {
 		if err := do(); !errors.Is(err, unix.EBUSY) {
 			return err
@@ -156,7 +156,7 @@ func letGo(do func() error) error {
 	return do()
 }
 
-func inUse() error {
+func busyError() error {
 	return fmt.Errorf("%w: a process in the sandbox has open files or its working directory in /workspace; end this process first", statedir.ErrHeld)
 }
 

@@ -51,7 +51,7 @@ func insideMounts(t *testing.T, sb *Sandbox, path string) (n int) {
 
 func TestAWorkspaceIsGivenToASandboxThatIsUp(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "late", spec.Config{})
+	sb := createUp(t, l, "late", spec.Config{})
 	before := insideMounts(t, sb, "/workspace")
 	first, second := ownedDir(t, 4321, "first"), ownedDir(t, 5432, "second")
 	for i, dir := range []string{first, second, first} {
@@ -87,12 +87,12 @@ func TestAWorkspaceIsGivenToASandboxThatIsUp(t *testing.T) {
 
 func TestAWorkspaceInUseIsNotReplaced(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "busy", spec.Config{})
+	sb := createUp(t, l, "busy", spec.Config{})
 	first, second := ownedDir(t, 1000, "first"), ownedDir(t, 1000, "second")
 	if err := sb.SetWorkspace(t.Context(), first, Sources{}); err != nil {
 		t.Fatal(err)
 	}
-	p, _ := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
+	p, _ := startPiped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 	if err := sb.SetWorkspace(t.Context(), second, Sources{}); !errors.Is(err, fault.ErrBusy) {
 		t.Errorf("with a command in it: %v", err)
 	}
@@ -109,9 +109,9 @@ func TestAWorkspaceInUseIsNotReplaced(t *testing.T) {
 
 func TestWhatIsNoWorkspaceIsRefusedToALiveSandbox(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "late", spec.Config{})
+	sb := createUp(t, l, "late", spec.Config{})
 	dir := t.TempDir()
-	bound := up(t, l, "bound", spec.Config{Binds: []spec.Bind{{Source: dir, Target: "/workspace/x"}}})
+	bound := createUp(t, l, "bound", spec.Config{Binds: []spec.Bind{{Source: dir, Target: "/workspace/x"}}})
 	if err := bound.SetWorkspace(t.Context(), dir, Sources{}); !isA[*fault.ConfigError](err) || !strings.Contains(err.Error(), "/workspace/x") {
 		t.Errorf("over a bind: %v", err)
 	}
@@ -146,7 +146,7 @@ func TestWhatIsNoWorkspaceIsRefusedToALiveSandbox(t *testing.T) {
 // The number of a PID 1 that has ended may be another's by now.
 func TestMountsAreEnteredOfThatProcessOnly(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "late", spec.Config{})
+	sb := createUp(t, l, "late", spec.Config{})
 	init := sb.session.Init()
 	for name, change := range map[string]func(*process.ID){
 		"another start":     func(i *process.ID) { i.Start += 2 },

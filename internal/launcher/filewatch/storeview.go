@@ -106,13 +106,13 @@ func (v *storeView) opaque(name string) bool {
 // on those that it has begun with, on the host, or in the image.
 func (v *storeView) hasBelow(p record.Place, name string) bool {
 	for _, dir := range v.record.Own(p)[1:] {
-		if there, hidden := look(v.top, path.Join(dir, name)); there {
+		if there, hidden := lookupFile(v.top, path.Join(dir, name)); there {
 			return !hidden
 		}
 	}
 	for _, ref := range v.record.Stacks[p.Path].Below {
 		image := v.open(ref.Image, func() (*os.File, error) { return v.roots.OpenBelow(v.record, ref, true) })
-		if there, hidden := look(image, path.Join(ref.Dir, name)); there {
+		if there, hidden := lookupFile(image, path.Join(ref.Dir, name)); there {
 			return !hidden
 		}
 	}
@@ -125,7 +125,7 @@ func (v *storeView) hasBelow(p record.Place, name string) bool {
 		}
 		return p.Tree.Open()
 	})
-	there, _ := look(tree, name)
+	there, _ := lookupFile(tree, name)
 	return there
 }
 
@@ -139,9 +139,9 @@ func (v *storeView) open(name string, how func() (*os.File, error)) *os.File {
 	return f
 }
 
-// look says whether there is a file, and whether it is a whiteout. Below nil there is
+// lookupFile says whether there is a file, and whether it is a whiteout. Below nil there is
 // none.
-func look(root *os.File, name string) (there, whiteout bool) {
+func lookupFile(root *os.File, name string) (there, whiteout bool) {
 	if root == nil {
 		return false, false
 	}

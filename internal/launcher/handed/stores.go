@@ -165,7 +165,7 @@ func (h *Stores) RetireImages(dir string, uid uint32, names []string) {
 func (h *Stores) watch(s retiredStore) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if slices.ContainsFunc(h.retired, s.same) || !s.held() {
+	if slices.ContainsFunc(h.retired, s.sameImage) || !s.isHeld() {
 		s.close()
 		return
 	}
@@ -189,12 +189,12 @@ func (h *Stores) retireEnded() {
 // armLookLocked starts the timer of look. The caller must hold mu.
 func (h *Stores) armLookLocked() {
 	if h.timer == nil && !h.closed {
-		h.timer = time.AfterFunc(h.Every, h.look)
+		h.timer = time.AfterFunc(h.Every, h.checkEnded)
 	}
 }
 
-// look retires the stores of ended sandboxes, and arms the timer again if other stores remain.
-func (h *Stores) look() {
+// checkEnded retires the stores of ended sandboxes, and arms the timer again if other stores remain.
+func (h *Stores) checkEnded() {
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()
@@ -230,11 +230,11 @@ func (h *Stores) count(uid uint32) (count int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.retired = slices.DeleteFunc(h.retired, func(s retiredStore) bool {
-		if !s.held() {
+		if !s.isHeld() {
 			s.close()
 			return true
 		}
-		if s.uid == uid && !s.named() {
+		if s.uid == uid && !s.isNamed() {
 			count++
 		}
 		return false
@@ -268,9 +268,9 @@ type retiredStore struct {
 	top, image *os.File
 }
 
-// held tells whether another process holds a part of the store. If none does, a store in memory
+// isHeld tells whether another process holds a part of the store. If none does, a store in memory
 // has only its root left, and an image has no loop device.
-func (s retiredStore) held() bool {
+func (s retiredStore) isHeld() bool {
 	if s.image != nil {
 		used, err := store.InUse(s.image)
 		return used && err == nil
@@ -280,15 +280,15 @@ func (s retiredStore) held() bool {
 	return err == nil && (st.Files-st.Ffree > 1 || st.Blocks != st.Bfree)
 }
 
-// named tells whether the store is an image that still has a name, because snapshots or other
+// isNamed tells whether the store is an image that still has a name, because snapshots or other
 // sandboxes use it.
-func (s retiredStore) named() bool {
+func (s retiredStore) isNamed() bool {
 	var st unix.Stat_t
 	return s.image != nil && unix.Fstat(int(s.image.Fd()), &st) == nil && st.Nlink > 0
 }
 
-// same tells whether two stores are the same image.
-func (s retiredStore) same(other retiredStore) bool {
+// sameImage tells whether two stores are the same image.
+func (s retiredStore) sameImage(other retiredStore) bool {
 	if s.image == nil || other.image == nil {
 		return false
 	}

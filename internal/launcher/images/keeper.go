@@ -66,7 +66,7 @@ func (k *Keeper) open(ctx context.Context) (*store.Store, error) {
 	if k.store == nil || !k.store.IsInPlace() {
 		s, err := store.Open(ctx, k.dir)
 		if err != nil {
-			return nil, told(err)
+			return nil, conditionError(err)
 		}
 		k.store = s
 	}
@@ -94,12 +94,12 @@ func (k *Keeper) Pull(ctx context.Context, u User, layers []string) (end func(),
 	}
 	p, err := user.Pull(ctx)
 	if err != nil {
-		return nil, nil, told(err)
+		return nil, nil, conditionError(err)
 	}
 	missing, err := p.Lacks(ctx, digests)
 	if err != nil {
 		p.Close()
-		return nil, nil, told(err)
+		return nil, nil, conditionError(err)
 	}
 	lacks = []string{} // in JSON no null
 	for _, d := range missing {
@@ -133,17 +133,17 @@ func (k *Keeper) AddLayer(ctx context.Context, u User, diffID string, content *o
 	if err != nil {
 		return err
 	}
-	left, err := room(ctx, s, u)
+	left, err := freeRoom(ctx, s, u)
 	if err != nil {
 		return err
 	}
 	limits, wayOut := u.limits(left)
 	p, err := s.Within(limits).For(u.UID).Pull(ctx)
 	if err != nil {
-		return told(err)
+		return conditionError(err)
 	}
 	defer p.Close()
-	err = told(p.AddLayer(ctx, digest, content))
+	err = conditionError(p.AddLayer(ctx, digest, content))
 	if errors.As(err, new(*inflate.TooLargeError)) || errors.As(err, new(*inflate.NoRoomError)) {
 		err = fmt.Errorf("%w; %s", err, wayOut)
 	}
@@ -174,14 +174,14 @@ func (u User) limits(left int64) (limits store.Limits, wayOut string) {
 	return limits, wayOut
 }
 
-// room is the number of bytes that the user may still add. It is not known for a user without a bound.
-func room(ctx context.Context, s *store.Store, u User) (int64, error) {
+// freeRoom is the number of bytes that the user may still add. It is not known for a user without a bound.
+func freeRoom(ctx context.Context, s *store.Store, u User) (int64, error) {
 	if u.MaxBytes == 0 {
 		return 0, nil
 	}
 	use, err := s.For(u.UID).Usage(ctx)
 	if err != nil {
-		return 0, told(err)
+		return 0, conditionError(err)
 	}
 	full := func(format string, args ...any) (int64, error) {
 		return 0, fmt.Errorf("%w: your images have %s; remove images, and then prune", fault.ErrRefused, fmt.Sprintf(format, args...))
@@ -203,22 +203,22 @@ func (k *Keeper) AddImage(ctx context.Context, u User, add protocol.AddImage) (s
 	if err != nil {
 		return spec.Image{}, err
 	}
-	left, err := room(ctx, s, u)
+	left, err := freeRoom(ctx, s, u)
 	if err != nil {
 		return spec.Image{}, err
 	}
 	limits, wayOut := u.limits(left)
 	p, err := s.Within(limits).For(u.UID).Pull(ctx)
 	if err != nil {
-		return spec.Image{}, told(err)
+		return spec.Image{}, conditionError(err)
 	}
 	defer p.Close()
 	image, err := p.AddImage(ctx, store.NewImage{Reference: add.Reference, Digest: store.Digest(add.Digest), Config: add.Config})
 	if err != nil && limits.Index.Copied < store.DefaultLimits().Index.Copied && strings.Contains(err.Error(), index.CopiedLimit) { // the child tells a text
-		return spec.Image{}, fmt.Errorf("%w; %s", told(err), wayOut)
+		return spec.Image{}, fmt.Errorf("%w; %s", conditionError(err), wayOut)
 	}
 	if err != nil {
-		return spec.Image{}, told(err)
+		return spec.Image{}, conditionError(err)
 	}
 	return described(image), nil
 }
@@ -231,7 +231,7 @@ func (k *Keeper) List(ctx context.Context, uid uint32) ([]spec.Image, error) {
 	}
 	images, err := user.Images(ctx)
 	if err != nil {
-		return nil, told(err)
+		return nil, conditionError(err)
 	}
 	all := []spec.Image{}
 	for _, i := range images {
@@ -243,7 +243,7 @@ func (k *Keeper) List(ctx context.Context, uid uint32) ([]spec.Image, error) {
 
 // Inspect describes an image of the user, with its config.
 func (k *Keeper) Inspect(ctx context.Context, uid uint32, name string) (image spec.Image, err error) {
-	err = k.named(ctx, uid, name, func(u store.User, name string) error {
+	err = k.withNamed(ctx, uid, name, func(u store.User, name string) error {
 		found, config, err := u.Inspect(ctx, name)
 		image = described(found)
 		image.Config = config
@@ -254,7 +254,7 @@ func (k *Keeper) Inspect(ctx context.Context, uid uint32, name string) (image sp
 
 // Remove removes a name of an image of the user, and the image with its last name.
 func (k *Keeper) Remove(ctx context.Context, uid uint32, name string) (removed spec.RemovedImages, err error) {
-	err = k.named(ctx, uid, name, func(u store.User, name string) error {
+	err = k.withNamed(ctx, uid, name, func(u store.User, name string) error {
 		done, err := u.Remove(ctx, name)
 		removed = removedImages(done)
 		return err
@@ -278,12 +278,12 @@ func (k *Keeper) Prune(ctx context.Context, uid uint32) (spec.RemovedImages, err
 	done, err := user.Prune(ctx)
 	removed := removedImages(done)
 	k.tellRemoved(ctx, uid, removed)
-	return removed, told(err)
+	return removed, conditionError(err)
 }
 
 // Verify reads all of an image of the user.
 func (k *Keeper) Verify(ctx context.Context, uid uint32, name string) error {
-	return k.named(ctx, uid, name, func(u store.User, name string) error { return u.Verify(ctx, name) })
+	return k.withNamed(ctx, uid, name, func(u store.User, name string) error { return u.Verify(ctx, name) })
 }
 
 func described(i store.Image) spec.Image {
@@ -317,8 +317,8 @@ type condition struct {
 
 func (c condition) Unwrap() []error { return []error{c.is, c.error} }
 
-// told gives an error of the store the conditions that clients decide on.
-func told(err error) error {
+// conditionError gives an error of the store the conditions that clients decide on.
+func conditionError(err error) error {
 	var inUse *store.InUseError
 	var damaged *store.DamagedError
 	switch {

@@ -8,9 +8,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/images/store"
 )
 
-// named calls f with the image that a name means: a full name, then a name without its defaults, then a repository with
+// withNamed calls f with the image that a name means: a full name, then a name without its defaults, then a repository with
 // the digest of a manifest, and then an id or the beginning of an id.
-func (k *Keeper) named(ctx context.Context, uid uint32, text string, f func(u store.User, name string) error) error {
+func (k *Keeper) withNamed(ctx context.Context, uid uint32, text string, f func(u store.User, name string) error) error {
 	user, err := k.user(ctx, uid)
 	if err != nil {
 		return err
@@ -18,13 +18,13 @@ func (k *Keeper) named(ctx context.Context, uid uint32, text string, f func(u st
 	if n, err := name.Parse(text); err == nil && !name.IsDigest(text) { // a digest is an id
 		known, err := digested(ctx, user, n)
 		if err != nil {
-			return told(err)
+			return conditionError(err)
 		}
 		if err := f(user, known); !errors.Is(err, store.ErrNotFound) {
-			return told(err)
+			return conditionError(err)
 		}
 	}
-	return told(f(user, text))
+	return conditionError(f(user, text))
 }
 
 // digested returns the id of the image with this repository and digest of a manifest, or else the full name.

@@ -31,7 +31,7 @@ type Root struct {
 // Release at the end of the use.
 func (k *Keeper) Use(ctx context.Context, uid uint32, name, by string) (*Root, error) {
 	var root *Root
-	err := k.named(ctx, uid, name, func(u store.User, name string) error {
+	err := k.withNamed(ctx, uid, name, func(u store.User, name string) error {
 		held, err := u.UseUntilBoot(ctx, name, by)
 		if err != nil {
 			return err
@@ -53,7 +53,7 @@ func (k *Keeper) Open(ctx context.Context, uid uint32, id string) (*Root, error)
 	}
 	held, err := user.Open(ctx, id)
 	if err != nil {
-		return nil, told(err)
+		return nil, conditionError(err)
 	}
 	defer held.Close()
 	return k.root(held)
@@ -82,7 +82,7 @@ func (k *Keeper) Check(ctx context.Context, uid uint32, id, files string) error 
 	}
 	held, err := user.Open(ctx, id)
 	if err != nil {
-		return told(err)
+		return conditionError(err)
 	}
 	defer held.Close()
 	now, err := held.Files()
@@ -110,7 +110,7 @@ func (k *Keeper) Hold(ctx context.Context, uid uint32, id, by string) error {
 	}
 	held, err := user.Use(ctx, id, by)
 	if err != nil {
-		return told(err)
+		return conditionError(err)
 	}
 	held.Close()
 	return nil
@@ -125,7 +125,7 @@ func (k *Keeper) Release(ctx context.Context, by string) error {
 	if err != nil {
 		return err
 	}
-	return told(s.ReleaseAll(ctx, by))
+	return conditionError(s.ReleaseAll(ctx, by))
 }
 
 // mountTime is how long a mount stays without a use. The sandboxes of an image that begin meanwhile share its page
@@ -135,10 +135,10 @@ const mountTime = time.Minute
 // mounts are the mounts of images that were used lately.
 type mounts struct {
 	mu   sync.Mutex
-	made map[string]*mounted // by the files of the image
+	made map[string]*mountedImage // by the files of the image
 }
 
-type mounted struct {
+type mountedImage struct {
 	tree *os.File
 	drop *time.Timer
 }
@@ -155,9 +155,9 @@ func (m *mounts) tree(h *store.Held, files string) (*os.File, error) {
 		return tree, err
 	}
 	if m.made == nil {
-		m.made = map[string]*mounted{}
+		m.made = map[string]*mountedImage{}
 	}
-	made := &mounted{tree: tree}
+	made := &mountedImage{tree: tree}
 	made.drop = time.AfterFunc(mountTime, func() { m.dropOne(files, made) })
 	m.made[files] = made
 	return duplicate(tree)
@@ -174,7 +174,7 @@ func isShareable(tree *os.File) bool {
 }
 
 // dropOne closes a mount. Another one may have its place already.
-func (m *mounts) dropOne(files string, unused *mounted) {
+func (m *mounts) dropOne(files string, unused *mountedImage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.made[files] == unused {

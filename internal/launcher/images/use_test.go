@@ -10,7 +10,7 @@ import (
 )
 
 func TestAnImageInUseNamesItsUsers(t *testing.T) {
-	err := told(&store.InUseError{Image: "sha256:1", Users: []string{SandboxUse("box", "c62371dc44f9"), SnapshotUse("ready", "sb-c62371dc44f9-ABC")}})
+	err := conditionError(&store.InUseError{Image: "sha256:1", Users: []string{SandboxUse("box", "c62371dc44f9"), SnapshotUse("ready", "sb-c62371dc44f9-ABC")}})
 	if want := "in use by sandbox box, snapshot ready;"; !errors.Is(err, fault.ErrBusy) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}

@@ -8,7 +8,7 @@ import (
 
 // After the clock was set back nobody knows since when the output could be read.
 func TestToldOutputHasAnAge(t *testing.T) {
-	d := &detached{Dir: t.TempDir()}
+	d := &detachedExec{Dir: t.TempDir()}
 	if age := d.age(); age < 0 || age > time.Minute {
 		t.Errorf("new, it is %v old", age)
 	}

@@ -19,7 +19,7 @@ func (v *Session) noExec(exec string) error {
 }
 
 func (v *Session) attach(ctx context.Context, e ExecID) (_ *Process, err error) {
-	kept := &detached{Dir: v.execDir(e)}
+	kept := &detachedExec{Dir: v.execDir(e)}
 	r, err := readExecRecord(kept.Dir)
 	kept.limit, kept.ring = r.OutputLimit, r.Ring
 	if errors.Is(err, fs.ErrNotExist) {
@@ -54,7 +54,7 @@ func (v *Session) attach(ctx context.Context, e ExecID) (_ *Process, err error) 
 		StartedAt: r.Started, Timeout: r.Timeout, Kept: kept, before: r.Traffic,
 	}
 	p.farewell.grace = r.Grace.Time()
-	starting := v.starting.now()
+	starting := v.starting.underWay()
 	err = v.UnlessPaused(ctx, func(ctx context.Context) (err error) {
 		p.Inside, err = conn.Attach(ctx, e.agent())
 		return err
@@ -87,8 +87,8 @@ func (p *Process) drain(r *spec.Result) {
 		r.Notes = append(r.Notes, "not all of the command's output may be kept: "+err.Error())
 	}
 	var out, errs error
-	r.StdoutTruncated, r.StdoutOmitted, out = p.Kept.cut(p.Kept.stdout)
-	r.StderrTruncated, r.StderrOmitted, errs = p.Kept.cut(p.Kept.stderr)
+	r.StdoutTruncated, r.StdoutOmitted, out = p.Kept.omission(p.Kept.stdout)
+	r.StderrTruncated, r.StderrOmitted, errs = p.Kept.omission(p.Kept.stderr)
 	if err := errors.Join(out, errs); err != nil {
 		r.Notes = append(r.Notes, "the command's output cannot be read: "+err.Error())
 	}

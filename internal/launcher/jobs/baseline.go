@@ -36,7 +36,7 @@ func (b baseline) missedNetwork(r record.Record) bool {
 // full since the start of the command: a Result lists no files of it.
 func (p *Process) tellFilled(r *spec.Result) {
 	written := writtenTo(r.Files, record.WritableBinds(p.Config.Config))
-	var all []full
+	var all []fullFileSystem
 	if len(written) > 0 {
 		all = p.Live.all.fullStores(p.Config)
 	}

@@ -20,7 +20,7 @@ func TestOutputOfAnotherType(t *testing.T) {
 		"pipe":      func(name string) error { return unix.Mkfifo(name, 0o600) },
 		"directory": func(name string) error { return os.Mkdir(name, 0o700) },
 	} {
-		d := &detached{Dir: t.TempDir()}
+		d := &detachedExec{Dir: t.TempDir()}
 		if err := plant(filepath.Join(d.Dir, "stdout")); err != nil {
 			t.Fatal(err)
 		}

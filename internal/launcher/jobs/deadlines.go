@@ -173,7 +173,7 @@ func (v *Session) killDetached(e ExecID) error {
 		return err
 	}
 	v.awaitMotion(context.Background())
-	d := &detached{Dir: v.execDir(e)}
+	d := &detachedExec{Dir: v.execDir(e)}
 	d.markTimedOut()
 	r, err := readExecRecord(d.Dir)
 	if err != nil {

@@ -26,8 +26,8 @@ import (
 // to which the agent's drainer writes the output. The directory, the leaf and the exit status in
 // the agent stay until a client has the result of the exec.
 
-// A detached is the state of a detached exec, nil for others.
-type detached struct {
+// A detachedExec is the state of a detached exec, nil for others.
+type detachedExec struct {
 	Dir            string
 	stdout, stderr *os.File
 	limit          int64 // of each stream, in bytes
@@ -87,8 +87,8 @@ func (p *Process) Detach(ctx context.Context, c spec.Command, request *agent.Com
 		return err
 	}
 	p.Live.starting.begin(p.Exec)
-	p.Kept = &detached{Dir: p.Live.execDir(p.Exec), limit: c.OutputLimit, ring: p.Conn.KeepsTail()}
-	if err := p.Kept.make(); err != nil {
+	p.Kept = &detachedExec{Dir: p.Live.execDir(p.Exec), limit: c.OutputLimit, ring: p.Conn.KeepsTail()}
+	if err := p.Kept.makeDir(); err != nil {
 		return err
 	}
 	if err := p.Kept.open(os.O_RDWR | os.O_CREATE | os.O_EXCL); err != nil {
@@ -125,9 +125,9 @@ func readExecRecord(dir string) (r execRecord, err error) {
 	return r, nil
 }
 
-// make makes the directory of the exec, but never the directory of the sandbox: a sandbox that
+// makeDir makes the directory of the exec, but never the directory of the sandbox: a sandbox that
 // was removed meanwhile would seem to exist again.
-func (d *detached) make() error {
+func (d *detachedExec) makeDir() error {
 	if err := os.Mkdir(filepath.Dir(d.Dir), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -135,7 +135,7 @@ func (d *detached) make() error {
 }
 
 // open opens the files with the output, and the file for the Result.
-func (d *detached) open(flags int) (err error) {
+func (d *detachedExec) open(flags int) (err error) {
 	if d.stdout, err = openOutput(filepath.Join(d.Dir, "stdout"), flags); err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ var errNoFile = errors.New("it is not a regular file; remove the sandbox with do
 
 // reopen opens the files again for reading only, so that only the agent can write. Otherwise a
 // reader of the output, such as a client of the launcher, could fill the host's memory.
-func (d *detached) reopen() error {
+func (d *detachedExec) reopen() error {
 	if err := d.close(); err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (d *detached) reopen() error {
 }
 
 // close closes the files. It also ends the lock.
-func (d *detached) close() error {
+func (d *detachedExec) close() error {
 	if d == nil {
 		return nil
 	}
@@ -191,11 +191,11 @@ func (d *detached) close() error {
 }
 
 // log is a file with output, open.
-func (d *detached) log(f *os.File) streams.LogFile { return streams.LogFile{File: f, Ring: d.ring} }
+func (d *detachedExec) log(f *os.File) streams.LogFile { return streams.LogFile{File: f, Ring: d.ring} }
 
-// cut says whether output is missing, and how many bytes. An older agent has kept the head only,
+// omission says whether output is missing, and how many bytes. An older agent has kept the head only,
 // and has not counted the rest: a full file has probably not all.
-func (d *detached) cut(f *os.File) (truncated bool, omitted int64, err error) {
+func (d *detachedExec) omission(f *os.File) (truncated bool, omitted int64, err error) {
 	if !d.ring {
 		info, err := f.Stat()
 		return err == nil && info.Size() >= d.limit, 0, err
@@ -204,19 +204,19 @@ func (d *detached) cut(f *os.File) (truncated bool, omitted int64, err error) {
 	return omitted > 0, omitted, err
 }
 
-func (d *detached) remove() error {
+func (d *detachedExec) remove() error {
 	if d == nil {
 		return nil
 	}
 	return errors.Join(erase.IgnoreMissing(os.Remove(filepath.Join(d.Dir, ExecRecordName))), d.truncate(), statedir.RemoveAll(d.Dir))
 }
 
-func (d *detached) path(name string) string { return filepath.Join(d.Dir, name) }
+func (d *detachedExec) path(name string) string { return filepath.Join(d.Dir, name) }
 
 // markTimedOut notes the reason why the exec was killed.
-func (d *detached) markTimedOut() {
+func (d *detachedExec) markTimedOut() {
 	// Without the mark the end looks like a SIGKILL of another process.
 	_ = os.WriteFile(filepath.Join(d.Dir, timedOutName), nil, 0o600)
 }
 
-func (d *detached) timedOut() bool { return statedir.Exists(filepath.Join(d.Dir, timedOutName)) }
+func (d *detachedExec) timedOut() bool { return statedir.Exists(filepath.Join(d.Dir, timedOutName)) }

@@ -146,7 +146,7 @@ func (v *Session) start(ctx context.Context, r record.Record, config spec.Config
 		return nil, v.Why(ctx, err)
 	}
 	p := &Process{
-		Live: v, Conn: conn, Exec: leaf.Exec, Leaf: leaf.Leaf, under: leaf.under, Args: shown(c.Args), limits: config.Limits, Config: r,
+		Live: v, Conn: conn, Exec: leaf.Exec, Leaf: leaf.Leaf, under: leaf.under, Args: shortArgs(c.Args), limits: config.Limits, Config: r,
 		StartedAt: time.Now(), Timeout: time.Duration(config.Timeout), before: v.trafficOf(ctx, r), call: callOf(request),
 		farewell: farewell{grace: config.Grace.Time()},
 	}

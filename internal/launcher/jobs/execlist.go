@@ -78,7 +78,7 @@ func commandOf(pid int) (args []string, started time.Time) {
 	if info, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
 		started = info.ModTime()
 	}
-	return shown(args), started
+	return shortArgs(args), started
 }
 
 // shownLength bounds the bytes that are kept of a command's arguments, for a list of commands.
@@ -89,8 +89,8 @@ const (
 	stringSize  = 16
 )
 
-// shown is the beginning of a command's arguments.
-func shown(args []string) []string {
+// shortArgs is the beginning of a command's arguments.
+func shortArgs(args []string) []string {
 	left := shownLength
 	for i, arg := range args {
 		if left -= len(arg) + stringSize; left < 0 {

@@ -70,9 +70,9 @@ func (v *Session) shortOutside(earlier spec.Size) bool {
 	return err == nil && !met
 }
 
-// A full is a file system of the sandbox without room, with the words for the reason and
+// A fullFileSystem is a file system of the sandbox without room, with the words for the reason and
 // for the limit.
-type full struct {
+type fullFileSystem struct {
 	// place is the mount point in the sandbox; empty for the store.
 	place             string
 	reason, violation string
@@ -81,23 +81,23 @@ type full struct {
 // fullDisks returns the full file systems to which only the sandbox writes, and the full
 // directories of the host that have a quota. It does not ask other file systems of the host: a
 // server that does not answer would block the caller.
-func (l *Sessions) fullDisks(r record.Record) []full {
+func (l *Sessions) fullDisks(r record.Record) []fullFileSystem {
 	return append(fullSharedMemory(r), l.fullStores(r)...)
 }
 
 // fullSharedMemory returns the shared memory if it is full.
-func fullSharedMemory(r record.Record) []full {
+func fullSharedMemory(r record.Record) []fullFileSystem {
 	size, is := sharedMemoryFull(r.Init)
 	if !is {
 		return nil
 	}
 	text := fmt.Sprintf("%s (%s) is full (raise it with --shm-size)", sharedMemory, size)
-	return []full{{sharedMemory, text, text}}
+	return []fullFileSystem{{sharedMemory, text, text}}
 }
 
 // fullStores returns the part of fullDisks whose changed files are in a Result: all except the
 // shared memory.
-func (l *Sessions) fullStores(r record.Record) (all []full) {
+func (l *Sessions) fullStores(r record.Record) (all []fullFileSystem) {
 	if r.Limits.Disk == spec.Enforced {
 		all = append(all, fullQuotas(r)...)
 	}
@@ -114,14 +114,14 @@ func (l *Sessions) fullStores(r record.Record) (all []full) {
 	files := r.Backend(l.Roots)
 	if total.Bytes-used.Bytes < files.Margin() {
 		limit := fmt.Sprintf("disk limit of %s", limits.Disk)
-		all = append(all, full{"", "the " + limit + " was reached (raise it with --disk)", limit + " reached (raise it with --disk)"})
+		all = append(all, fullFileSystem{"", "the " + limit + " was reached (raise it with --disk)", limit + " reached (raise it with --disk)"})
 	}
 	if used.Files >= total.Files {
 		limit := fmt.Sprintf("limit of %d files", limits.Files)
-		all = append(all, full{"", "the " + limit + " was reached (raise it with --files)", limit + " reached (raise it with --files)"})
+		all = append(all, fullFileSystem{"", "the " + limit + " was reached (raise it with --files)", limit + " reached (raise it with --files)"})
 	}
 	if files.Durable() && l.hostFull() {
-		all = append(all, full{
+		all = append(all, fullFileSystem{
 			"", "the host's disk is full: make room below " + l.Data + " for the sandbox's files",
 			"the host's disk, below " + l.Data + ", is full",
 		})
@@ -131,7 +131,7 @@ func (l *Sessions) fullStores(r record.Record) (all []full) {
 
 // fullQuotas returns the directories of the host that have used up their quota. The caller has
 // checked that all writable directories of the sandbox have a quota, on ext4 or XFS.
-func fullQuotas(r record.Record) (all []full) {
+func fullQuotas(r record.Record) (all []fullFileSystem) {
 	for _, target := range record.WritableBinds(r.Config) {
 		dir, err := record.OpenShown(r.Init, target, record.ToRead)
 		if err != nil {
@@ -143,7 +143,7 @@ func fullQuotas(r record.Record) (all []full) {
 			continue
 		}
 		name := fmt.Sprintf("quota of %s and %d files that %s has on the host", spec.Size(total.Bytes), total.Files, target)
-		all = append(all, full{target, "the " + name + " was reached: delete files there, or ask the owner of the host to raise the quota", name + " reached"})
+		all = append(all, fullFileSystem{target, "the " + name + " was reached: delete files there, or ask the owner of the host to raise the quota", name + " reached"})
 	}
 	return all
 }

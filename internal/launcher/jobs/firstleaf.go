@@ -12,7 +12,7 @@ import (
 // FirstLeaf is empty.
 type FirstLeaf struct {
 	group *cgroups.Group
-	leaf  MadeLeaf
+	leaf  ExecLeaf
 	state *cgroups.State // of group; nil if it could not be opened
 }
 

@@ -49,7 +49,7 @@ func forbids(config spec.Config, args []string) string {
 		return fmt.Sprintf("the profile %s forbids programs to trace others (allow it with --seccomp debug)", config.Seccomp)
 	case program == "mount" || program == "umount":
 		return "a sandbox cannot mount file systems (show a directory of the host with --bind)"
-	case slices.Contains(browsers, program) && !slices.Contains(words(args), "--no-sandbox"):
+	case slices.Contains(browsers, program) && !slices.Contains(argWords(args), "--no-sandbox"):
 		return fmt.Sprintf("a sandbox has no user namespaces for the sandbox of %s (start it with --no-sandbox: the walls around it stay)", program)
 	case slices.Contains(namespaceMakers, program):
 		return "a sandbox makes no namespaces, so no container or other sandbox starts in it"
@@ -63,7 +63,7 @@ func forbids(config spec.Config, args []string) string {
 
 // setsGroupID says whether a command is to set the set-group-ID bit, by chmod(1) or git-init(1).
 func setsGroupID(args []string) bool {
-	words := words(args)
+	words := argWords(args)
 	if len(words) < 2 {
 		return false
 	}
@@ -85,15 +85,15 @@ var groupIDMode = sync.OnceValue(func() *regexp.Regexp {
 // programOf is the name of the program that a command runs. If that is a shell with a line, it is the
 // first word of the line.
 func programOf(args []string) string {
-	words := words(args)
+	words := argWords(args)
 	if len(words) == 0 {
 		return ""
 	}
 	return path.Base(words[0])
 }
 
-// words are the arguments of a command, or the words of a shell's line.
-func words(args []string) []string {
+// argWords are the arguments of a command, or the words of a shell's line.
+func argWords(args []string) []string {
 	if len(args) == 3 && path.Base(args[0]) == "sh" && args[1] == "-c" {
 		return strings.Fields(args[2])
 	}

@@ -34,8 +34,8 @@ func (f *farewell) begin() {
 	}
 }
 
-// ends returns the end of the grace, and whether the runtime has sent SIGTERM to all processes.
-func (f *farewell) ends() (until time.Time, asked bool) {
+// graceEnd returns the end of the grace, and whether the runtime has sent SIGTERM to all processes.
+func (f *farewell) graceEnd() (until time.Time, asked bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.until, f.asked
@@ -118,7 +118,7 @@ func (p *Process) isExecuted() bool {
 
 // awaitLast waits for the end of all processes during the grace. A pause ends the wait.
 func (p *Process) awaitLast() {
-	until, _ := p.farewell.ends()
+	until, _ := p.farewell.graceEnd()
 	awaitEmpty(func() (bool, error) {
 		if p.Live.Paused() {
 			return false, nil
@@ -142,7 +142,7 @@ func (p *Process) seeOff() {
 		}
 		return
 	}
-	until, asked := p.farewell.ends()
+	until, asked := p.farewell.graceEnd()
 	if time.Until(until) <= 0 || p.Live.Paused() {
 		return
 	}
@@ -157,7 +157,7 @@ func (p *Process) seeOff() {
 const askedName = "asked"
 
 // graceEnd returns the end of the grace of a detached exec whose timeout has passed.
-func (d *detached) graceEnd(grace time.Duration) (until time.Time, asked bool) {
+func (d *detachedExec) graceEnd(grace time.Duration) (until time.Time, asked bool) {
 	info, err := os.Lstat(d.path(askedName))
 	if err != nil {
 		return until, false
@@ -167,12 +167,12 @@ func (d *detached) graceEnd(grace time.Duration) (until time.Time, asked bool) {
 }
 
 // wasAsked says that the runtime has sent SIGTERM.
-func (d *detached) wasAsked() bool { return statedir.Exists(d.path(askedName)) }
+func (d *detachedExec) wasAsked() bool { return statedir.Exists(d.path(askedName)) }
 
 // askDetached sends SIGTERM to a detached exec after its timeout, once, and waits for the end of
 // its processes during the grace. It returns false if stop was closed before the end of the grace.
 func (v *Session) askDetached(e ExecID, leaf *cgroups.Leaf, grace time.Duration, stop <-chan struct{}) bool {
-	d := &detached{Dir: v.execDir(e)}
+	d := &detachedExec{Dir: v.execDir(e)}
 	if grace <= 0 || v.Paused() {
 		return true
 	}

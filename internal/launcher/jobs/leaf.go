@@ -20,8 +20,8 @@ import (
 // the next exec is made while an exec runs. So an exec seldom waits for its leaf. The leaf of an ended exec is used
 // again if it is as empty as a new leaf: see [cgroups.Leaf.Renew]. A session that is idle for idleTime removes its leaves.
 
-// A MadeLeaf is a leaf with the id of its exec, present or past.
-type MadeLeaf struct {
+// An ExecLeaf is a leaf with the id of its exec, present or past.
+type ExecLeaf struct {
 	Exec ExecID
 	*cgroups.Leaf
 	under leafTerms
@@ -44,8 +44,8 @@ type leafPool struct {
 
 	// mu guards the fields below.
 	mu     sync.Mutex
-	Spares []MadeLeaf
-	ended  []MadeLeaf
+	Spares []ExecLeaf
+	ended  []ExecLeaf
 	used   []*cgroups.Leaf
 	// begun says that the sandbox has had an exec.
 	begun bool
@@ -86,7 +86,7 @@ func (p *leafPool) announceFirst() (makeLeaf func()) {
 	p.first = ready
 	return func() {
 		defer close(ready)
-		leaf, err := p.make()
+		leaf, err := p.newLeaf()
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.first = nil
@@ -114,7 +114,7 @@ func (p *leafPool) AwaitFirst() {
 }
 
 // Take returns an empty leaf that has the limits of the sandbox and no others.
-func (p *leafPool) Take() (MadeLeaf, error) {
+func (p *leafPool) Take() (ExecLeaf, error) {
 	p.AwaitFirst()
 	if leaf, ok := p.Reuse(&p.Spares); ok {
 		return leaf, nil
@@ -124,7 +124,7 @@ func (p *leafPool) Take() (MadeLeaf, error) {
 
 // Reuse takes the first leaf with the present limits out of a list of the pool. The leaves
 // before this leaf have old limits, and Reuse marks them for removal.
-func (p *leafPool) Reuse(from *[]MadeLeaf) (MadeLeaf, bool) {
+func (p *leafPool) Reuse(from *[]ExecLeaf) (ExecLeaf, bool) {
 	terms := termsOf(p.box.Current())
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,7 +136,7 @@ func (p *leafPool) Reuse(from *[]MadeLeaf) (MadeLeaf, bool) {
 		}
 		p.used = append(p.used, leaf.Leaf)
 	}
-	return MadeLeaf{}, false
+	return ExecLeaf{}, false
 }
 
 // termsOf are the terms that a leaf of a sandbox has now.
@@ -179,11 +179,11 @@ func (p *leafPool) makeAhead() {
 }
 
 // next renews a leaf, or makes one.
-func (p *leafPool) next() (MadeLeaf, error) {
+func (p *leafPool) next() (ExecLeaf, error) {
 	for {
 		leaf, ok := p.Reuse(&p.ended)
 		if !ok {
-			return p.make()
+			return p.newLeaf()
 		}
 		if next, err := p.renew(leaf); err == nil {
 			return next, nil
@@ -194,23 +194,25 @@ func (p *leafPool) next() (MadeLeaf, error) {
 
 // renew makes a used leaf ready for another exec. It fails if the leaf still counts something;
 // this happens at times.
-func (p *leafPool) renew(leaf MadeLeaf) (MadeLeaf, error) {
+func (p *leafPool) renew(leaf ExecLeaf) (ExecLeaf, error) {
 	e, err := p.newExec()
 	if err != nil {
-		return MadeLeaf{}, err
+		return ExecLeaf{}, err
 	}
 	next, err := leaf.Renew(e.Leaf(), leaf.usage)
-	return MadeLeaf{Exec: e, Leaf: next, under: leaf.under}, err
+	return ExecLeaf{Exec: e, Leaf: next, under: leaf.under}, err
 }
 
-func (p *leafPool) make() (MadeLeaf, error) { return makeLeaf(p.box.Group, p.box.Current(), p.newExec) }
+func (p *leafPool) newLeaf() (ExecLeaf, error) {
+	return makeLeaf(p.box.Group, p.box.Current(), p.newExec)
+}
 
 // makeLeaf makes a leaf in the group of the sandbox that the record describes.
-func makeLeaf(group *cgroups.Group, r record.Record, newExec func() (ExecID, error)) (MadeLeaf, error) {
+func makeLeaf(group *cgroups.Group, r record.Record, newExec func() (ExecID, error)) (ExecLeaf, error) {
 	for {
 		e, err := newExec()
 		if err != nil {
-			return MadeLeaf{}, err
+			return ExecLeaf{}, err
 		}
 		terms := termsOf(r)
 		opts := cgroups.LeafOptions{Owner: record.HostID(r.UIDMappings, spec.AgentID), Pids: terms.pids, Repeated: terms.repeated}
@@ -218,7 +220,7 @@ func makeLeaf(group *cgroups.Group, r record.Record, newExec func() (ExecID, err
 		if errors.Is(err, fs.ErrExist) {
 			continue // another launcher in this process
 		}
-		return MadeLeaf{Exec: e, Leaf: leaf, under: terms}, err
+		return ExecLeaf{Exec: e, Leaf: leaf, under: terms}, err
 	}
 }
 
@@ -231,7 +233,7 @@ func (p *leafPool) retire(leaf *cgroups.Leaf) {
 }
 
 // recycle keeps a leaf to be used again, if there is room.
-func (p *leafPool) recycle(leaf MadeLeaf) {
+func (p *leafPool) recycle(leaf ExecLeaf) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.ended) < MaxEnded {
@@ -242,7 +244,7 @@ func (p *leafPool) recycle(leaf MadeLeaf) {
 }
 
 // limit sets the limits of one exec, within those of the sandbox.
-func (l MadeLeaf) limit(limits spec.Limits) error {
+func (l ExecLeaf) limit(limits spec.Limits) error {
 	own := cgroups.LeafLimits{Memory: int64(limits.Memory), CPUs: float64(limits.CPUs), Pids: limits.Pids}
 	if own == (cgroups.LeafLimits{}) {
 		return nil

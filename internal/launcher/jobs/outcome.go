@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// An ending has the facts about the end of a command.
-type ending struct {
+// A commandEnd has the facts about the end of a command.
+type commandEnd struct {
 	// status is the command's wait status, if known is true.
 	status syscall.WaitStatus
 	known  bool
@@ -46,7 +46,7 @@ type ending struct {
 	// profile is the name of a built-in profile of system calls. It is empty for another profile.
 	profile string
 	// full are the full file systems of the sandbox after a failed command.
-	full []full
+	full []fullFileSystem
 	// lost is the fate of the sandbox, if nothing else is known.
 	lost fate
 }
@@ -65,7 +65,7 @@ const (
 )
 
 // describe fills in the part of the result that tells how the command ended.
-func (e ending) describe(r *spec.Result) {
+func (e commandEnd) describe(r *spec.Result) {
 	r.Violations = e.violations()
 	killed := e.known && e.status.Signaled() && e.status.Signal() == unix.SIGKILL
 	// A shell whose fork is refused during the kill ends with an error of its own.
@@ -94,12 +94,12 @@ func (e ending) describe(r *spec.Result) {
 }
 
 // endedItself says that the command has ended by itself after the runtime's SIGTERM.
-func (e ending) endedItself() bool {
+func (e commandEnd) endedItself() bool {
 	return e.asked && e.known && (!e.status.Signaled() || e.status.Signal() != unix.SIGKILL)
 }
 
 // lastSignal is the signal by which the runtime has ended the command.
-func (e ending) lastSignal() syscall.Signal {
+func (e commandEnd) lastSignal() syscall.Signal {
 	if e.endedItself() {
 		return unix.SIGTERM
 	}
@@ -107,7 +107,7 @@ func (e ending) lastSignal() syscall.Signal {
 }
 
 // farewell tells how the runtime has ended the command.
-func (e ending) farewell() string {
+func (e commandEnd) farewell() string {
 	switch {
 	case e.endedItself() && e.status.Exited():
 		return fmt.Sprintf("ended by itself after SIGTERM, with exit code %d", e.status.ExitStatus())
@@ -122,7 +122,7 @@ func (e ending) farewell() string {
 
 // tellFull adds the full file systems that a successful command has written to. The status stays
 // as it is.
-func tellFull(r *spec.Result, all []full, written map[string]bool) {
+func tellFull(r *spec.Result, all []fullFileSystem, written map[string]bool) {
 	for _, f := range all {
 		if written[f.place] {
 			r.Violations = append(r.Violations, limitHit("%s", f.violation))
@@ -132,16 +132,16 @@ func tellFull(r *spec.Result, all []full, written map[string]bool) {
 }
 
 // failed says that the command has failed, and not because the runtime ended it.
-func (e ending) failed() bool { return e.known && !e.timedOut && !e.cancelled && e.status != 0 }
+func (e commandEnd) failed() bool { return e.known && !e.timedOut && !e.cancelled && e.status != 0 }
 
 // exitReason explains an exit code, if the reason is known.
-func (e ending) exitReason(code int) string {
+func (e commandEnd) exitReason(code int) string {
 	reason := "the command succeeded"
 	if code != 0 {
 		reason = fmt.Sprintf("the command ended with exit code %d", code)
 	}
 	var causes []string
-	killed := some(e.oomKills, "a process", "processes")
+	killed := countNoun(e.oomKills, "a process", "processes")
 	switch {
 	case e.oomKills > 0 && e.shortOutside:
 		causes = append(causes, fmt.Sprintf("%s, and the kernel killed %s it had started", outsideMemory, killed))
@@ -193,14 +193,14 @@ func (e ending) exitReason(code int) string {
 // outsideMemory is the cause of kills for memory in a sandbox that is below its own limit.
 const outsideMemory = "the host, or all its sandboxes together (launcher --total-memory), had no memory left"
 
-func some(n int64, one, more string) string {
+func countNoun(n int64, one, more string) string {
 	if n == 1 {
 		return one
 	}
 	return more
 }
 
-func (e ending) describeSignal(r *spec.Result) {
+func (e commandEnd) describeSignal(r *spec.Result) {
 	sig := e.status.Signal()
 	setSignal(r, sig)
 	switch sig {
@@ -223,7 +223,7 @@ func (e ending) describeSignal(r *spec.Result) {
 
 // killingCall describes the system calls that end a process. The built-in profiles answer all calls of
 // the native architecture, and end a process for those of another one only.
-func (e ending) killingCall() string {
+func (e commandEnd) killingCall() string {
 	if e.profile == "" {
 		return "a system call that the sandbox forbids"
 	}
@@ -231,14 +231,14 @@ func (e ending) killingCall() string {
 }
 
 // mostOfAFile is the limit of a file's size, with the way out.
-func (e ending) mostOfAFile() string {
+func (e commandEnd) mostOfAFile() string {
 	if e.limits.FileSize == spec.Unlimited {
 		return "the limit of the runtime itself, which the sandbox has inherited (raise it there with ulimit -f)"
 	}
 	return fmt.Sprintf("%s (raise it with --file-size)", e.limits.FileSize)
 }
 
-func (e ending) describeOOM(r *spec.Result) {
+func (e commandEnd) describeOOM(r *spec.Result) {
 	r.Status = spec.StatusOOMKilled
 	setSignal(r, unix.SIGKILL)
 	if e.shortOutside {
@@ -249,7 +249,7 @@ func (e ending) describeOOM(r *spec.Result) {
 }
 
 // describeLoss tells the fate of the sandbox.
-func (e ending) describeLoss(r *spec.Result) {
+func (e commandEnd) describeLoss(r *spec.Result) {
 	r.Status = spec.StatusLost
 	setSignal(r, unix.SIGKILL)
 	switch e.lost {
@@ -273,7 +273,7 @@ func limitHit(format string, args ...any) spec.Violation {
 }
 
 // violations are the limits that the command has hit. The command may have gone on.
-func (e ending) violations() []spec.Violation {
+func (e commandEnd) violations() []spec.Violation {
 	var all []spec.Violation
 	if e.oomKills > 0 && !e.shortOutside {
 		all = append(all, limitHit("memory limit of %s reached, processes killed: %d (raise it with --memory)", e.limits.Memory, e.oomKills))
@@ -290,9 +290,9 @@ func (e ending) violations() []spec.Violation {
 	return all
 }
 
-// took returns the running time of the command. A detached command may have ended long before
-// the call of Wait, so took uses the time of the end if the agent reports one.
-func (p *Process) took(exit agent.Exit) time.Duration {
+// runningTime returns the running time of the command. A detached command may have ended long before
+// the call of Wait, so runningTime uses the time of the end if the agent reports one.
+func (p *Process) runningTime(exit agent.Exit) time.Duration {
 	took := time.Since(p.StartedAt)
 	if exit.Ended.IsZero() {
 		return took

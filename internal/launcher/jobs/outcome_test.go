@@ -16,97 +16,97 @@ func killed(sig syscall.Signal) syscall.WaitStatus { return syscall.WaitStatus(s
 
 func TestEndingsAreToldApart(t *testing.T) {
 	tests := map[string]struct {
-		end        ending
+		end        commandEnd
 		status     spec.Status
 		code       int
 		signal     string
 		reason     string
 		violations []string
 	}{
-		"success": {ending{known: true}, spec.StatusExited, 0, "", "succeeded", nil},
-		"exit 7":  {ending{known: true, status: exited(7)}, spec.StatusExited, 7, "", "exit code 7", nil},
+		"success": {commandEnd{known: true}, spec.StatusExited, 0, "", "succeeded", nil},
+		"exit 7":  {commandEnd{known: true, status: exited(7)}, spec.StatusExited, 7, "", "exit code 7", nil},
 		"exit 137 of a shell whose child was killed": {
-			ending{known: true, status: exited(137), oomKills: 1}, spec.StatusExited, 137, "", "exit code 137", []string{"memory limit"}},
-		"exit 7 without a network":  {ending{known: true, status: exited(7), missedNetwork: true}, spec.StatusExited, 7, "", "exit code 7; a connection or a lookup of a name failed, since the sandbox has no network (--network none)", nil},
-		"exit 1 of strace":          {ending{known: true, status: exited(1), missedNetwork: true, forbids: "no tracing"}, spec.StatusExited, 1, "", "exit code 1; no tracing", nil},
-		"success of strace":         {ending{known: true, status: exited(0), forbids: "no tracing"}, spec.StatusExited, 0, "", "the command succeeded", nil},
-		"success without a network": {ending{known: true, status: exited(0), missedNetwork: true}, spec.StatusExited, 0, "", "the command succeeded", nil},
+			commandEnd{known: true, status: exited(137), oomKills: 1}, spec.StatusExited, 137, "", "exit code 137", []string{"memory limit"}},
+		"exit 7 without a network":  {commandEnd{known: true, status: exited(7), missedNetwork: true}, spec.StatusExited, 7, "", "exit code 7; a connection or a lookup of a name failed, since the sandbox has no network (--network none)", nil},
+		"exit 1 of strace":          {commandEnd{known: true, status: exited(1), missedNetwork: true, forbids: "no tracing"}, spec.StatusExited, 1, "", "exit code 1; no tracing", nil},
+		"success of strace":         {commandEnd{known: true, status: exited(0), forbids: "no tracing"}, spec.StatusExited, 0, "", "the command succeeded", nil},
+		"success without a network": {commandEnd{known: true, status: exited(0), missedNetwork: true}, spec.StatusExited, 0, "", "the command succeeded", nil},
 		"success after a child ran out of memory": {
-			ending{known: true, status: exited(0), oomKills: 1}, spec.StatusExited, 0, "", "succeeded; memory ran out at 64m", []string{"(raise it with --memory)"}},
+			commandEnd{known: true, status: exited(0), oomKills: 1}, spec.StatusExited, 0, "", "succeeded; memory ran out at 64m", []string{"(raise it with --memory)"}},
 		"success after refused forks": {
-			ending{known: true, status: exited(0), forksRefused: 3}, spec.StatusExited, 0, "", "succeeded; the limit of 20 processes", []string{"(raise it with --pids)"}},
+			commandEnd{known: true, status: exited(0), forksRefused: 3}, spec.StatusExited, 0, "", "succeeded; the limit of 20 processes", []string{"(raise it with --pids)"}},
 		"exit 7 without a quota of the network": {
-			ending{known: true, status: exited(7), network: networkUse{quota: 1 << 20}}, spec.StatusExited, 7, "", "exit code 7; the quota of 1m of the network is used up", []string{"(raise it with --network-quota)"}},
+			commandEnd{known: true, status: exited(7), network: networkUse{quota: 1 << 20}}, spec.StatusExited, 7, "", "exit code 7; the quota of 1m of the network is used up", []string{"(raise it with --network-quota)"}},
 		"exit 6 after a refusal": {
-			ending{known: true, status: exited(6), network: networkUse{refused: 1, reasons: []string{"a.test is not allowed"}}}, spec.StatusExited, 6, "",
+			commandEnd{known: true, status: exited(6), network: networkUse{refused: 1, reasons: []string{"a.test is not allowed"}}}, spec.StatusExited, 6, "",
 			"exit code 6; a.test is not allowed", []string{"a.test is not allowed"}},
 		"success after a refusal": {
-			ending{known: true, status: exited(0), network: networkUse{refused: 2}}, spec.StatusExited, 0, "", "the command succeeded", []string{"refused: 2"}},
+			commandEnd{known: true, status: exited(0), network: networkUse{refused: 2}}, spec.StatusExited, 0, "", "the command succeeded", []string{"refused: 2"}},
 		"exit 7 without requests": {
-			ending{known: true, status: exited(7), network: networkUse{requests: 50}}, spec.StatusExited, 7, "", "the 50 requests", []string{"(raise it with --network-requests)"}},
-		"timeout": {ending{timedOut: true}, spec.StatusTimedOut, 124, "", "2s", nil},
+			commandEnd{known: true, status: exited(7), network: networkUse{requests: 50}}, spec.StatusExited, 7, "", "the 50 requests", []string{"(raise it with --network-requests)"}},
+		"timeout": {commandEnd{timedOut: true}, spec.StatusTimedOut, 124, "", "2s", nil},
 		"timeout, ended by SIGTERM": {
-			ending{known: true, timedOut: true, asked: true, status: killed(syscall.SIGTERM)}, spec.StatusTimedOut, 124, "", "after 2s and ended after SIGTERM", nil},
+			commandEnd{known: true, timedOut: true, asked: true, status: killed(syscall.SIGTERM)}, spec.StatusTimedOut, 124, "", "after 2s and ended after SIGTERM", nil},
 		"timeout, exit 0 after SIGTERM": {
-			ending{known: true, timedOut: true, asked: true, status: exited(0)}, spec.StatusTimedOut, 124, "", "ended by itself after SIGTERM, with exit code 0", nil},
+			commandEnd{known: true, timedOut: true, asked: true, status: exited(0)}, spec.StatusTimedOut, 124, "", "ended by itself after SIGTERM, with exit code 0", nil},
 		"timeout, killed after SIGTERM": {
-			ending{known: true, timedOut: true, asked: true, grace: time.Second, status: killed(syscall.SIGKILL)}, spec.StatusTimedOut, 124, "", "did not end within 1s after SIGTERM", nil},
-		"timeout after the end": {ending{known: true, timedOut: true, status: exited(3)}, spec.StatusExited, 3, "", "exit code 3", nil},
+			commandEnd{known: true, timedOut: true, asked: true, grace: time.Second, status: killed(syscall.SIGKILL)}, spec.StatusTimedOut, 124, "", "did not end within 1s after SIGTERM", nil},
+		"timeout after the end": {commandEnd{known: true, timedOut: true, status: exited(3)}, spec.StatusExited, 3, "", "exit code 3", nil},
 		"given up, exit 0 after SIGTERM": {
-			ending{known: true, cancelled: true, asked: true, status: exited(0)}, spec.StatusSignaled, 143, "SIGTERM", "gave up, and the command ended by itself after SIGTERM", nil},
+			commandEnd{known: true, cancelled: true, asked: true, status: exited(0)}, spec.StatusSignaled, 143, "SIGTERM", "gave up, and the command ended by itself after SIGTERM", nil},
 		"given up, killed after SIGTERM": {
-			ending{known: true, cancelled: true, asked: true, grace: time.Second, status: killed(syscall.SIGKILL)}, spec.StatusSignaled, 137, "SIGKILL", "did not end within 1s", nil},
+			commandEnd{known: true, cancelled: true, asked: true, grace: time.Second, status: killed(syscall.SIGKILL)}, spec.StatusSignaled, 137, "SIGKILL", "did not end within 1s", nil},
 		"removed, ended by SIGTERM": {
-			ending{known: true, removed: true, status: killed(syscall.SIGTERM)}, spec.StatusLost, 137, "SIGKILL", "the sandbox was removed", nil},
-		"removed, exit 0": {ending{known: true, removed: true, status: exited(0)}, spec.StatusExited, 0, "", "succeeded", nil},
+			commandEnd{known: true, removed: true, status: killed(syscall.SIGTERM)}, spec.StatusLost, 137, "SIGKILL", "the sandbox was removed", nil},
+		"removed, exit 0": {commandEnd{known: true, removed: true, status: exited(0)}, spec.StatusExited, 0, "", "succeeded", nil},
 		"timeout after a child ran out of memory": {
-			ending{timedOut: true, oomKills: 2}, spec.StatusTimedOut, 124, "", "2s", []string{"memory limit"}},
+			commandEnd{timedOut: true, oomKills: 2}, spec.StatusTimedOut, 124, "", "2s", []string{"memory limit"}},
 		"out of memory": {
-			ending{known: true, status: killed(syscall.SIGKILL), oomKills: 1}, spec.StatusOOMKilled, 137, "SIGKILL", "64m", []string{"memory limit"}},
-		"all out of memory": {ending{oomKills: 3}, spec.StatusOOMKilled, 137, "SIGKILL", "64m", []string{"memory limit"}},
+			commandEnd{known: true, status: killed(syscall.SIGKILL), oomKills: 1}, spec.StatusOOMKilled, 137, "SIGKILL", "64m", []string{"memory limit"}},
+		"all out of memory": {commandEnd{oomKills: 3}, spec.StatusOOMKilled, 137, "SIGKILL", "64m", []string{"memory limit"}},
 		"the host out of memory": {
-			ending{known: true, status: killed(syscall.SIGKILL), oomKills: 1, shortOutside: true}, spec.StatusOOMKilled, 137, "SIGKILL", "all its sandboxes together", nil},
+			commandEnd{known: true, status: killed(syscall.SIGKILL), oomKills: 1, shortOutside: true}, spec.StatusOOMKilled, 137, "SIGKILL", "all its sandboxes together", nil},
 		"exit 1 of a shell whose child was killed when the host was out of memory": {
-			ending{known: true, status: exited(1), oomKills: 1, shortOutside: true}, spec.StatusExited, 1, "", "all its sandboxes together", nil},
-		"sandbox lost when the host was out of memory": {ending{lost: fateOOMOutside}, spec.StatusLost, 137, "SIGKILL", "all its sandboxes together", nil},
-		"killed by itself": {ending{known: true, status: killed(syscall.SIGKILL)}, spec.StatusSignaled, 137, "SIGKILL", "signal 9", nil},
-		"terminated":       {ending{known: true, status: killed(syscall.SIGTERM)}, spec.StatusSignaled, 143, "SIGTERM", "signal 15", nil},
+			commandEnd{known: true, status: exited(1), oomKills: 1, shortOutside: true}, spec.StatusExited, 1, "", "all its sandboxes together", nil},
+		"sandbox lost when the host was out of memory": {commandEnd{lost: fateOOMOutside}, spec.StatusLost, 137, "SIGKILL", "all its sandboxes together", nil},
+		"killed by itself": {commandEnd{known: true, status: killed(syscall.SIGKILL)}, spec.StatusSignaled, 137, "SIGKILL", "signal 9", nil},
+		"terminated":       {commandEnd{known: true, status: killed(syscall.SIGTERM)}, spec.StatusSignaled, 143, "SIGTERM", "signal 15", nil},
 		"segfault beside a child out of memory": {
-			ending{known: true, status: killed(syscall.SIGSEGV), oomKills: 1}, spec.StatusSignaled, 139, "SIGSEGV", "signal 11", []string{"memory limit"}},
-		"file too large": {ending{known: true, status: killed(syscall.SIGXFSZ)}, spec.StatusLimit, 153, "SIGXFSZ", "1m", []string{"file size"}},
+			commandEnd{known: true, status: killed(syscall.SIGSEGV), oomKills: 1}, spec.StatusSignaled, 139, "SIGSEGV", "signal 11", []string{"memory limit"}},
+		"file too large": {commandEnd{known: true, status: killed(syscall.SIGXFSZ)}, spec.StatusLimit, 153, "SIGXFSZ", "1m", []string{"file size"}},
 		"file larger than the host allows": {
-			ending{known: true, status: killed(syscall.SIGXFSZ), limits: spec.Limits{FileSize: spec.Unlimited}}, spec.StatusLimit, 153, "SIGXFSZ", "ulimit -f", []string{"file size"}},
-		"refused trace": {ending{known: true, status: syscall.WaitStatus(1 << 8), profile: "default", refused: agent.RefusedTrace, missedNetwork: true},
+			commandEnd{known: true, status: killed(syscall.SIGXFSZ), limits: spec.Limits{FileSize: spec.Unlimited}}, spec.StatusLimit, 153, "SIGXFSZ", "ulimit -f", []string{"file size"}},
+		"refused trace": {commandEnd{known: true, status: syscall.WaitStatus(1 << 8), profile: "default", refused: agent.RefusedTrace, missedNetwork: true},
 			spec.StatusExited, 1, "", "exit code 1; the profile default refused to trace a process (ptrace), as debuggers and LeakSanitizer do (allow it with --seccomp debug)",
 			[]string{"--seccomp debug"}},
-		"refused trace that the command does without": {ending{known: true, profile: "strict", refused: agent.RefusedTrace},
+		"refused trace that the command does without": {commandEnd{known: true, profile: "strict", refused: agent.RefusedTrace},
 			spec.StatusExited, 0, "", "the command succeeded", []string{"the profile strict refused to trace"}},
-		"refused namespace, and memory ran out": {ending{known: true, status: syscall.WaitStatus(1 << 8), profile: "default", refused: agent.RefusedNamespace | agent.RefusedMount, oomKills: 1},
+		"refused namespace, and memory ran out": {commandEnd{known: true, status: syscall.WaitStatus(1 << 8), profile: "default", refused: agent.RefusedNamespace | agent.RefusedMount, oomKills: 1},
 			spec.StatusExited, 1, "", "the kernel killed a process it had started", []string{"memory", "a new namespace", "a mount"}},
-		"32-bit program": {ending{known: true, status: killed(syscall.SIGSYS), profile: "strict"}, spec.StatusDenied, 159, "SIGSYS",
+		"32-bit program": {commandEnd{known: true, status: killed(syscall.SIGSYS), profile: "strict"}, spec.StatusDenied, 159, "SIGSYS",
 			"as for a 32-bit system call: the profile strict allows 64-bit programs only", []string{"forbidden"}},
-		"32-bit program of a shell": {ending{known: true, status: syscall.WaitStatus(159 << 8), profile: "default"}, spec.StatusExited, 159, "",
+		"32-bit program of a shell": {commandEnd{known: true, status: syscall.WaitStatus(159 << 8), profile: "default"}, spec.StatusExited, 159, "",
 			"this exit code is usual after a 32-bit system call: the profile default allows 64-bit programs only", nil},
-		"forbidden call": {ending{known: true, status: killed(syscall.SIGSYS)}, spec.StatusDenied, 159, "SIGSYS", "system call", []string{"forbidden"}},
-		"forks refused":  {ending{known: true, status: exited(2), forksRefused: 9}, spec.StatusExited, 2, "", "exit code 2", []string{"limit of 20"}},
+		"forbidden call": {commandEnd{known: true, status: killed(syscall.SIGSYS)}, spec.StatusDenied, 159, "SIGSYS", "system call", []string{"forbidden"}},
+		"forks refused":  {commandEnd{known: true, status: exited(2), forksRefused: 9}, spec.StatusExited, 2, "", "exit code 2", []string{"limit of 20"}},
 		"a shell whose child wrote too much": {
-			ending{known: true, status: exited(153)}, spec.StatusExited, 153, "", "larger than 1m", nil},
+			commandEnd{known: true, status: exited(153)}, spec.StatusExited, 153, "", "larger than 1m", nil},
 		"a shell whose child was forbidden": {
-			ending{known: true, status: exited(159)}, spec.StatusExited, 159, "", "system call", nil},
+			commandEnd{known: true, status: exited(159)}, spec.StatusExited, 159, "", "system call", nil},
 		"no room": {
-			ending{known: true, status: exited(1), full: []full{{"", "the disk is full", "disk limit"}}}, spec.StatusExited, 1, "", "; the disk is full", []string{"disk limit"}},
+			commandEnd{known: true, status: exited(1), full: []fullFileSystem{{"", "the disk is full", "disk limit"}}}, spec.StatusExited, 1, "", "; the disk is full", []string{"disk limit"}},
 		"ended before its time was over": {
-			ending{known: true, status: exited(0), timedOut: true}, spec.StatusExited, 0, "", "succeeded", nil},
-		"sandbox out of memory": {ending{lost: fateOOM}, spec.StatusLost, 137, "SIGKILL", "64m of memory", nil},
-		"sandbox removed":       {ending{lost: fateRemoved}, spec.StatusLost, 137, "SIGKILL", "removed", nil},
-		"sandbox gone":          {ending{}, spec.StatusLost, 137, "SIGKILL", "outside", nil},
-		"caller gave up":        {ending{cancelled: true}, spec.StatusSignaled, 137, "SIGKILL", "gave up", nil},
+			commandEnd{known: true, status: exited(0), timedOut: true}, spec.StatusExited, 0, "", "succeeded", nil},
+		"sandbox out of memory": {commandEnd{lost: fateOOM}, spec.StatusLost, 137, "SIGKILL", "64m of memory", nil},
+		"sandbox removed":       {commandEnd{lost: fateRemoved}, spec.StatusLost, 137, "SIGKILL", "removed", nil},
+		"sandbox gone":          {commandEnd{}, spec.StatusLost, 137, "SIGKILL", "outside", nil},
+		"caller gave up":        {commandEnd{cancelled: true}, spec.StatusSignaled, 137, "SIGKILL", "gave up", nil},
 		"caller gave up, and a shell could not fork for its last moment": {
-			ending{cancelled: true, known: true, status: exited(2), forksStopped: 1}, spec.StatusSignaled, 137, "SIGKILL", "gave up", nil},
+			commandEnd{cancelled: true, known: true, status: exited(2), forksStopped: 1}, spec.StatusSignaled, 137, "SIGKILL", "gave up", nil},
 		"timeout of such a shell": {
-			ending{timedOut: true, known: true, status: exited(2), forksStopped: 1}, spec.StatusTimedOut, 124, "", "2s", nil},
+			commandEnd{timedOut: true, known: true, status: exited(2), forksStopped: 1}, spec.StatusTimedOut, 124, "", "2s", nil},
 		"failed before the caller gave up": {
-			ending{cancelled: true, known: true, status: exited(2)}, spec.StatusExited, 2, "", "exit code 2", nil},
+			commandEnd{cancelled: true, known: true, status: exited(2)}, spec.StatusExited, 2, "", "exit code 2", nil},
 	}
 	limits := spec.Limits{Memory: 64 << 20, Pids: 20, FileSize: 1 << 20}
 	for name, test := range tests {
@@ -138,7 +138,7 @@ func TestEndingsAreToldApart(t *testing.T) {
 // Of what a command that did not fail has left full it is told what it has written to.
 func TestFullDisksOfASuccessAreThoseWrittenTo(t *testing.T) {
 	binds := []string{"/workspace", "/workspace/deep", "/data"}
-	all := []full{{"", "store", "store"}, {"/workspace", "workspace", "workspace"}, {"/workspace/deep", "deep", "deep"}, {sharedMemory, "shared", "shared"}}
+	all := []fullFileSystem{{"", "store", "store"}, {"/workspace", "workspace", "workspace"}, {"/workspace/deep", "deep", "deep"}, {sharedMemory, "shared", "shared"}}
 	for want, files := range map[string]*spec.Files{
 		"":                  nil,
 		"; store":           {Created: []string{"/tmp/x"}},

@@ -42,7 +42,7 @@ type room struct {
 	final bool
 }
 
-func (s *share) note(e ExecID, r room) {
+func (s *share) noteRoom(e ExecID, r room) {
 	if s.Taken == nil {
 		s.Taken = map[ExecID]room{}
 	}
@@ -83,7 +83,7 @@ func (v *Session) checkShare(limit int64) error {
 	}
 	var total int64
 	for _, e := range told {
-		total += OutputSize(v.Told.of(e).Dir)
+		total += OutputSize(v.Told.detachedExec(e).Dir)
 	}
 	for _, e := range running {
 		total += v.reserved(e)
@@ -106,7 +106,7 @@ func (v *Session) reserved(e ExecID) int64 {
 		return OutputSize(v.execDir(e))
 	}
 	reserved := room{bytes: 2 * min(r.OutputLimit, MaxOutputBytes/2)}
-	v.Output.note(e, reserved)
+	v.Output.noteRoom(e, reserved)
 	return reserved.bytes
 }
 
@@ -159,7 +159,7 @@ func (v *Session) freeOutputs(ctx context.Context) {
 		}
 		v.Output.asked = e
 		if v.complete(ctx, e) {
-			v.Output.note(e, room{bytes: OutputSize(v.execDir(e)), final: true})
+			v.Output.noteRoom(e, room{bytes: OutputSize(v.execDir(e)), final: true})
 		}
 	}
 }
@@ -193,7 +193,7 @@ func (v *Session) complete(ctx context.Context, e ExecID) bool {
 }
 
 // truncate frees the space of the output for all that have it open.
-func (d *detached) truncate() error {
+func (d *detachedExec) truncate() error {
 	var errs []error
 	for _, name := range outputNames() {
 		file := filepath.Join(d.Dir, name)
@@ -216,7 +216,7 @@ func TruncateOutputs(dir string) error {
 		all, err := execsIn(parent)
 		errs = append(errs, err)
 		for _, e := range all {
-			errs = append(errs, (&detached{Dir: filepath.Join(parent, e.String())}).truncate())
+			errs = append(errs, (&detachedExec{Dir: filepath.Join(parent, e.String())}).truncate())
 		}
 	}
 	return errors.Join(errs...)

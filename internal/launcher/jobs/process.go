@@ -57,7 +57,7 @@ type Process struct {
 	// joining is closed when the writes of a transaction begin to join. It is nil for other execs.
 	joining chan struct{}
 	// Kept is the state of a detached exec, nil for other execs.
-	Kept *detached
+	Kept *detachedExec
 	// farewell is the grace of the exec.
 	farewell farewell
 
@@ -327,14 +327,14 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 	v := p.Live
 	r := spec.Result{
 		ID: v.ID, Exec: p.ID(), Isolation: p.Config.Config.Isolation(), Limits: p.Config.Limits,
-		Notes: append([]string(nil), p.Config.Notes...), Duration: p.took(exit),
+		Notes: append([]string(nil), p.Config.Notes...), Duration: p.runningTime(exit),
 	}
-	e := ending{
+	e := commandEnd{
 		status: exit.Status, known: waitErr == nil, cancelled: cancelled, refused: exit.Refused,
 		timedOut: p.timedOut.Load() || p.keptTimedOut(exit), removed: statedir.RemovalBegun(v.Path()),
 		grace: p.farewell.grace,
 	}
-	_, e.asked = p.farewell.ends()
+	_, e.asked = p.farewell.graceEnd()
 	e.asked = e.asked || p.Kept != nil && p.Kept.wasAsked()
 	lost := errors.Is(waitErr, agent.ErrGone)
 	if waitErr != nil && !lost && !cancelled && !p.stuck.Load() {
@@ -372,7 +372,7 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 	if p.Kept != nil { // not recycled, since other launchers know the leaf by its name
 		v.Leaves.retire(p.Leaf)
 	} else {
-		v.Leaves.recycle(MadeLeaf{p.Exec, p.Leaf, p.under, usage})
+		v.Leaves.recycle(ExecLeaf{p.Exec, p.Leaf, p.under, usage})
 	}
 	return r, nil
 }
@@ -412,7 +412,7 @@ func (p *Process) unkilled(err error) string {
 }
 
 // account writes the leaf's use of resources to the result and to the ending.
-func (p *Process) account(r *spec.Result, e *ending, exit agent.Exit) cgroups.Usage {
+func (p *Process) account(r *spec.Result, e *commandEnd, exit agent.Exit) cgroups.Usage {
 	usage, err := p.Leaf.Usage()
 	if err != nil { // the leaf was removed with its sandbox
 		usage = cgroups.Usage{

@@ -25,7 +25,7 @@ func refusals() []refusal {
 }
 
 // refusedCalls are the refused calls of a command, as violations and as causes of a failure.
-func (e ending) refusedCalls() (violations []spec.Violation, causes []string) {
+func (e commandEnd) refusedCalls() (violations []spec.Violation, causes []string) {
 	for _, r := range refusals() {
 		if e.refused&r.calls == 0 {
 			continue

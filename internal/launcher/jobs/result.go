@@ -19,13 +19,13 @@ import (
 // there. The others read it.
 const resultName = "result"
 
-func (d *detached) openResult() (err error) {
+func (d *detachedExec) openResult() (err error) {
 	d.result, err = openOutput(filepath.Join(d.Dir, resultName), unix.O_RDWR|unix.O_CREAT)
 	return err
 }
 
 // unlock lets the next client have the lock. An exec that is not detached has none.
-func (d *detached) unlock() {
+func (d *detachedExec) unlock() {
 	if d != nil {
 		_ = unix.Flock(int(d.result.Fd()), unix.LOCK_UN) // fails only if the file is closed, which ends the lock, too
 	}
@@ -33,7 +33,7 @@ func (d *detached) unlock() {
 
 // readResult returns the Result that another client has written. It returns false if there is none, or only a part
 // because that client was killed.
-func (d *detached) readResult() (spec.Result, bool, error) {
+func (d *detachedExec) readResult() (spec.Result, bool, error) {
 	data, err := io.ReadAll(io.NewSectionReader(d.result, 0, math.MaxInt64))
 	if err != nil {
 		return spec.Result{}, false, err
@@ -43,7 +43,7 @@ func (d *detached) readResult() (spec.Result, bool, error) {
 	return r.Plain(), known, nil
 }
 
-func (d *detached) writeResult(r spec.Result) error {
+func (d *detachedExec) writeResult(r spec.Result) error {
 	data, err := json.Marshal(protocol.NewWireResult(r))
 	if err != nil {
 		return err

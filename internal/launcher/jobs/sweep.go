@@ -37,9 +37,9 @@ func (s *startList) end(e ExecID) {
 	delete(s.all, e)
 }
 
-// now returns the execs whose start is under way. Call now before a question to the agent: if an
+// underWay returns the execs whose start is under way. Call underWay before a question to the agent: if an
 // exec is not in the returned list, the agent knows it, or has known it.
-func (s *startList) now() map[ExecID]bool {
+func (s *startList) underWay() map[ExecID]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.all)
@@ -58,7 +58,7 @@ func (v *Session) mayStart(e ExecID, r execRecord, starting map[ExecID]bool) boo
 // process that started the exec, or got its result, was killed meanwhile, or the agent had no
 // more room for the exit status.
 func (v *Session) ForgetLost(ctx context.Context, e ExecID) error {
-	d := &detached{Dir: v.execDir(e)}
+	d := &detachedExec{Dir: v.execDir(e)}
 	if _, err := os.Lstat(d.Dir); errors.Is(err, fs.ErrNotExist) { // a client has got its result meanwhile
 		return nil
 	}
@@ -77,7 +77,7 @@ func (v *Session) Sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	starting := v.starting.now()
+	starting := v.starting.underWay()
 	waiting, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	kept, err := conn.Detached(waiting)

@@ -32,8 +32,8 @@ const (
 // Dir is the directory of told outputs.
 func (t toldOutputs) Dir() string { return filepath.Join(t.box.Path(), toldName) }
 
-func (t toldOutputs) of(e ExecID) *detached {
-	return &detached{Dir: filepath.Join(t.Dir(), e.String())}
+func (t toldOutputs) detachedExec(e ExecID) *detachedExec {
+	return &detachedExec{Dir: filepath.Join(t.Dir(), e.String())}
 }
 
 func (t toldOutputs) key(e ExecID) DeadlineKey {
@@ -43,11 +43,11 @@ func (t toldOutputs) key(e ExecID) DeadlineKey {
 // add ends attaching to an exec, and keeps its output for a while. It returns false if there is
 // no output to keep. The exec's directory moves in one step, with its record: if the launcher is
 // killed before this step, clients can still attach to the exec.
-func (t toldOutputs) add(e ExecID, d *detached) (bool, error) {
+func (t toldOutputs) add(e ExecID, d *detachedExec) (bool, error) {
 	if err := os.Mkdir(t.Dir(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return false, errors.Join(erase.IgnoreMissing(err), d.remove()) // missing: the sandbox is removed
 	}
-	told, now := t.of(e), time.Now()
+	told, now := t.detachedExec(e), time.Now()
 	err := os.Chtimes(d.Dir, now, now) // age reads this time
 	if err == nil {
 		err = os.Rename(d.Dir, told.Dir)
@@ -64,7 +64,7 @@ func (t toldOutputs) add(e ExecID, d *detached) (bool, error) {
 
 // dropEmpty removes the files of an exec without output.
 func (t toldOutputs) dropEmpty(e ExecID) error {
-	told := t.of(e)
+	told := t.detachedExec(e)
 	if OutputSize(told.Dir) > 0 {
 		return nil
 	}
@@ -76,7 +76,7 @@ func (t toldOutputs) dropEmpty(e ExecID) error {
 func (t toldOutputs) removeAfter(e ExecID, after time.Duration) {
 	t.timers.arm(t.key(e), after, func() (time.Duration, bool) {
 		if t.box.Present() {
-			_ = t.of(e).remove() // after an error the files go with the sandbox
+			_ = t.detachedExec(e).remove() // after an error the files go with the sandbox
 		}
 		return 0, false
 	})
@@ -86,7 +86,7 @@ func (t toldOutputs) removeAfter(e ExecID, after time.Duration) {
 func (t toldOutputs) resume() error {
 	all, err := execsIn(t.Dir())
 	for _, e := range all {
-		t.removeAfter(e, max(0, ToldTime-t.of(e).age()))
+		t.removeAfter(e, max(0, ToldTime-t.detachedExec(e).age()))
 	}
 	return err
 }
@@ -98,7 +98,7 @@ func (t toldOutputs) drop(least time.Duration) {
 		return
 	}
 	for _, e := range all {
-		if d := t.of(e); d.age() >= least {
+		if d := t.detachedExec(e); d.age() >= least {
 			t.timers.stop(t.key(e))
 			_ = d.remove() // after an error the files go with the sandbox
 		}
@@ -107,7 +107,7 @@ func (t toldOutputs) drop(least time.Duration) {
 
 // age is the time since a client got the result of the exec. If the clock was set back, the right
 // age is unknown, and age returns ToldTime.
-func (d *detached) age() time.Duration {
+func (d *detachedExec) age() time.Duration {
 	info, err := os.Lstat(d.Dir)
 	if err != nil {
 		return 0

@@ -36,7 +36,7 @@ const maxReasons = 5
 
 // accountNetwork writes the traffic of the sandbox while the command ran to the result and to the
 // ending. The kernel counts for a whole sandbox. The caller's context may have ended with the command.
-func (p *Process) accountNetwork(r *spec.Result, e *ending) {
+func (p *Process) accountNetwork(r *spec.Result, e *commandEnd) {
 	ctx, cancel := context.WithTimeout(context.Background(), killTime)
 	defer cancel()
 	before, now := p.before, p.Live.trafficOf(ctx, p.Config)

@@ -20,7 +20,7 @@ func (v *Session) UnlessPaused(ctx context.Context, ask func(context.Context) er
 	paused := &fault.SandboxError{ID: v.ID, Err: fault.ErrPaused}
 	asking, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := every(pauseCheck, func() bool {
+	stop := runEvery(pauseCheck, func() bool {
 		isPaused := v.Paused()
 		if isPaused {
 			cancel(paused)

@@ -24,8 +24,8 @@ type userClaims struct {
 // maxCounted bounds the users whose claims are counted.
 const maxCounted = 10_000
 
-// of returns the counts of a user. The caller must hold mu.
-func (c *Claims) of(uid uint32) *userClaims {
+// userLocked returns the counts of a user. The caller must hold mu.
+func (c *Claims) userLocked(uid uint32) *userClaims {
 	if u := c.users[uid]; u != nil {
 		return u
 	}
@@ -44,7 +44,7 @@ func (c *Claims) of(uid uint32) *userClaims {
 func (c *Claims) Hit(uid uint32, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	u := c.of(uid)
+	u := c.userLocked(uid)
 	u.hits++
 	u.total += took
 	u.longest = max(u.longest, took)
@@ -54,14 +54,14 @@ func (c *Claims) Hit(uid uint32, took time.Duration) {
 func (c *Claims) Miss(uid uint32, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.of(uid).misses[reason]++
+	c.userLocked(uid).misses[reason]++
 }
 
 // Stale counts an item that a request did not take because it could not be used any more.
 func (c *Claims) Stale(uid uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.of(uid).stale++
+	c.userLocked(uid).stale++
 }
 
 // Add adds the counts of one user, or of all for nil, to those of a pool.

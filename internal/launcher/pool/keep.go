@@ -41,7 +41,7 @@ func (p *Pool[T]) end(items []T) {
 // End ends an item that was taken and cannot be used. An error counts as a failure.
 func (p *Pool[T]) End(value T) {
 	if err := p.maker.End(value); err != nil {
-		p.note(fmt.Errorf("end one: %w", err))
+		p.noteFailure(fmt.Errorf("end one: %w", err))
 	}
 }
 
@@ -106,7 +106,7 @@ func (p *Pool[T]) checkAll(ctx context.Context) {
 		k.making--
 		if err == nil {
 			i.checked = time.Now()
-			k.put(i)
+			k.addReady(i)
 		} else {
 			p.counts.Unhealthy++
 		}

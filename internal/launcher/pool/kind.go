@@ -61,8 +61,8 @@ func (i Item[T]) isOld(now time.Time, maxAge time.Duration) bool {
 	return now.Sub(i.made) > time.Duration(i.part*float64(maxAge))
 }
 
-// put makes an item ready.
-func (k *kind[T]) put(item Item[T]) {
+// addReady makes an item ready.
+func (k *kind[T]) addReady(item Item[T]) {
 	at := len(k.ready)
 	for at > 0 && k.ready[at-1].number > item.number {
 		at--

@@ -24,7 +24,7 @@ func (p *Pool[T]) makeAll(ctx context.Context) {
 		}
 		p.ended.Go(func() {
 			value, err := p.maker.Make(ctx, name, isNext)
-			p.made(name, value, number, err)
+			p.acceptItem(name, value, number, err)
 			p.Wake()
 		})
 	}
@@ -87,8 +87,8 @@ func (p *Pool[T]) dueLocked(now time.Time) (name string, due *kind[T]) {
 	return name, due
 }
 
-// made takes over an item that was made, or the error.
-func (p *Pool[T]) made(name string, value T, number int, err error) {
+// acceptItem takes over an item that was made, or the error.
+func (p *Pool[T]) acceptItem(name string, value T, number int, err error) {
 	p.mu.Lock()
 	p.making--
 	k := p.kinds[name]
@@ -101,14 +101,14 @@ func (p *Pool[T]) made(name string, value T, number int, err error) {
 		}
 		p.mu.Unlock()
 		if err != context.Canceled && err != ErrUnwanted { // a joined error has more to tell
-			p.note(fmt.Errorf("make one: %w", err))
+			p.noteFailure(fmt.Errorf("make one: %w", err))
 		}
 		return
 	}
 	k.failed = pause{}
 	p.counts.Made++
 	if !p.closed {
-		k.put(newItem(value, number, now))
+		k.addReady(newItem(value, number, now))
 	}
 	closed := p.closed
 	p.mu.Unlock()

@@ -113,7 +113,7 @@ func (p *Pool[T]) Return(name string, taken Item[T]) {
 	k := p.kinds[name]
 	kept := k != nil && !p.closed
 	if kept {
-		k.put(taken)
+		k.addReady(taken)
 	}
 	p.mu.Unlock()
 	if !kept {
@@ -294,8 +294,8 @@ func repeat(ctx context.Context, wake <-chan struct{}, f func()) {
 	}
 }
 
-// note counts a failure.
-func (p *Pool[T]) note(err error) {
+// noteFailure counts a failure.
+func (p *Pool[T]) noteFailure(err error) {
 	p.mu.Lock()
 	p.counts.Failed++
 	p.counts.LastError = err.Error()

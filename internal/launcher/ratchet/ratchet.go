@@ -75,7 +75,7 @@ func (l Levels) Raise(o Owner, to spec.Sensitivity) error {
 		return err
 	}
 	if now == spec.SensitivityPublic { // there is no file yet
-		err = l.room(o.UID)
+		err = l.checkRoom(o.UID)
 	}
 	if err == nil {
 		err = l.write(o, to)
@@ -95,14 +95,14 @@ func (l Levels) CanRaise(o Owner, to spec.Sensitivity) error {
 	if err != nil || now != spec.SensitivityPublic || !to.Above(now) {
 		return err
 	}
-	return l.room(o.UID)
+	return l.checkRoom(o.UID)
 }
 
 // maxNames bounds the names with a level of each user other than root.
 const maxNames = 1000
 
-// room returns an error if a user has maxNames names with a level.
-func (l Levels) room(uid uint32) error {
+// checkRoom returns an error if a user has maxNames names with a level.
+func (l Levels) checkRoom(uid uint32) error {
 	if uid == 0 {
 		return nil
 	}

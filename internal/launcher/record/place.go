@@ -82,8 +82,8 @@ func (r Record) aliases() (all []Place) {
 	return all
 }
 
-// An Attaching is intent: a directory becomes the workspace of the sandbox.
-type Attaching struct {
+// An Attachment is intent: a directory becomes the workspace of the sandbox.
+type Attachment struct {
 	Dir    string      `json:"dir"`
 	Device uint64      `json:"device"`
 	Inode  uint64      `json:"inode"`
@@ -92,13 +92,13 @@ type Attaching struct {
 	Limit spec.Enforcement `json:"limit"`
 }
 
-// NewAttaching is the intent to attach a tree to the sandbox of the next record.
-func NewAttaching(tree *os.File, next Record) (*Attaching, error) {
+// NewAttachment is the intent to attach a tree to the sandbox of the next record.
+func NewAttachment(tree *os.File, next Record) (*Attachment, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(tree.Fd()), &st); err != nil {
 		return nil, fmt.Errorf("stat %s: %w", tree.Name(), err)
 	}
-	return &Attaching{Dir: next.Config.Workspace, Device: st.Dev, Inode: st.Ino, Disks: next.Disks, Limit: next.Limits.Disk}, nil
+	return &Attachment{Dir: next.Config.Workspace, Device: st.Dev, Inode: st.Ino, Disks: next.Disks, Limit: next.Limits.Disk}, nil
 }
 
 // TakesWorkspace refuses a workspace that would hide a bind.

@@ -73,7 +73,7 @@ type Record struct {
 	// under way.
 	Join *Join `json:"join,omitempty"`
 	// Attaching is a workspace that is being attached. Nil: none is.
-	Attaching *Attaching `json:"attaching,omitempty"`
+	Attaching *Attachment `json:"attaching,omitempty"`
 	// Rewiring says that the network of Config may not be the present one: a change is under
 	// way.
 	Rewiring bool `json:"rewiring,omitempty"`
@@ -180,8 +180,8 @@ func VersionOf(dir string) (Version, error) {
 	return Version{inode: st.Ino, written: st.Mtim.Nano()}, nil
 }
 
-// up says that the sandbox is up: PID 1 lives, and so does its owner if it is tied.
-func (r Record) up() bool { return r.Init.Lives() && !r.abandoned() }
+// isUp says that the sandbox is up: PID 1 lives, and so does its owner if it is tied.
+func (r Record) isUp() bool { return r.Init.Lives() && !r.abandoned() }
 
 // abandoned says that the sandbox is tied to a process that has ended.
 func (r Record) abandoned() bool { return r.Tied && !r.Owner.Lives() }
@@ -201,7 +201,7 @@ func (r Record) Info(id string, paused func() bool) spec.Info {
 		ID: id, From: r.From, Config: r.Config, Created: r.Created, Limits: r.Limits, Notes: r.Notes, Owner: r.UID,
 		State: spec.StateStopped, NetworkAddresses: r.Addresses,
 	}
-	if r.up() {
+	if r.isUp() {
 		i.State, i.Pid = spec.StateRunning, r.Init.Pid
 		if paused() {
 			i.State = spec.StatePaused

@@ -85,7 +85,7 @@ func (v *Sandbox) Current() Record {
 func (v *Sandbox) Init() process.ID { return v.Current().Init }
 
 // Up says that the sandbox is up.
-func (v *Sandbox) Up() bool { r := v.Current(); return r.up() }
+func (v *Sandbox) Up() bool { r := v.Current(); return r.isUp() }
 
 // Path is the sandbox's directory.
 func (v *Sandbox) Path() string { return v.Dir(v.ID) }

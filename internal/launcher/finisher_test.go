@@ -20,8 +20,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// newAsideLauncher is a launcher that finishes removals aside, and the errors of these.
-func newAsideLauncher(t *testing.T) (*Launcher, chan error) {
+// newFinisherLauncher is a launcher that finishes removals aside, and the errors of these.
+func newFinisherLauncher(t *testing.T) (*Launcher, chan error) {
 	t.Helper()
 	l, failed := newTestLauncher(t), make(chan error, 100)
 	l.FinishRemovalsAside(func(err error) { failed <- err })
@@ -31,9 +31,9 @@ func newAsideLauncher(t *testing.T) (*Launcher, chan error) {
 // What a removal promises holds at once, though the removal is not finished: see pauseRemovals.
 func TestARemovalIsFinishedAside(t *testing.T) {
 	testhost.Concurrent(t)
-	l, _ := newAsideLauncher(t)
+	l, _ := newFinisherLauncher(t)
 	resume := pauseRemovals(t, l)
-	sb := up(t, l, "box", inMemory("", spec.Config{}).Config)
+	sb := createUp(t, l, "box", inMemory("", spec.Config{}).Config)
 	_ = detachedStart(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 	init := sb.session.Init()
 	if err := sb.Close(); err != nil {
@@ -93,13 +93,13 @@ func TestARemovalIsFinishedAside(t *testing.T) {
 // The mounts of a sandbox outlive its PID 1 until the removal is finished, so that nobody waits for their end. But
 // the file systems of the caller's directories are free at once.
 func TestAnUnfinishedRemovalHoldsTheMounts(t *testing.T) {
-	l, _ := newAsideLauncher(t)
+	l, _ := newFinisherLauncher(t)
 	for _, workspace := range []string{"", t.TempDir()} {
 		resume := pauseRemovals(t, l)
 		var mounts string
 		isAside := false
 		for try := 0; try < 10 && !isAside; try++ { // on a busy machine a removal can be too slow to be left unfinished
-			sb := up(t, l, "", inMemory("", spec.Config{Workspace: workspace}).Config)
+			sb := createUp(t, l, "", inMemory("", spec.Config{Workspace: workspace}).Config)
 			var err error
 			mounts, err = os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", sb.session.Init().Pid))
 			if err := errors.Join(err, sb.Close()); err != nil {
@@ -120,8 +120,8 @@ func TestAnUnfinishedRemovalHoldsTheMounts(t *testing.T) {
 
 // A removal holds no mounts of directories of the caller, and those of an image belong to the launcher.
 func TestRemovalsHoldNoMountsOfTheCaller(t *testing.T) {
-	l, _ := newAsideLauncher(t)
-	r := up(t, l, "", inMemory("", spec.Config{}).Config).session.Current()
+	l, _ := newFinisherLauncher(t)
+	r := createUp(t, l, "", inMemory("", spec.Config{}).Config).session.Current()
 	for _, hold := range []struct {
 		config spec.Config
 		want   int
@@ -168,9 +168,9 @@ func pauseRemovals(t *testing.T, l *Launcher) (resume func()) {
 
 // The end of a launcher waits for the files of a removal that is not finished.
 func TestAnEndingLauncherRemovesFiles(t *testing.T) {
-	l, _ := newAsideLauncher(t)
+	l, _ := newFinisherLauncher(t)
 	resume := pauseRemovals(t, l)
-	if err := up(t, l, "box", spec.Config{Storage: spec.StorageDisk}).Close(); err != nil {
+	if err := createUp(t, l, "box", spec.Config{Storage: spec.StorageDisk}).Close(); err != nil {
 		t.Fatal(err)
 	}
 	time.AfterFunc(20*time.Millisecond, resume)
@@ -184,11 +184,11 @@ func TestAnEndingLauncherRemovesFiles(t *testing.T) {
 
 // Sandboxes are not made faster than they are removed.
 func TestFewRemovalsAreUnfinished(t *testing.T) {
-	l, _ := newAsideLauncher(t)
+	l, _ := newFinisherLauncher(t)
 	resume := pauseRemovals(t, l)
 	most, last := 0, 4*mostAside
 	for n := 0; n < last; n++ { // on a busy machine a removal can be too slow to be left unfinished
-		if err := up(t, l, "", inMemory("", spec.Config{}).Config).Close(); err != nil {
+		if err := createUp(t, l, "", inMemory("", spec.Config{}).Config).Close(); err != nil {
 			t.Fatal(err)
 		}
 		ids, err := l.find.directories()
@@ -209,8 +209,8 @@ func TestFewRemovalsAreUnfinished(t *testing.T) {
 
 // A removal that cannot be finished is told and listed, and prune finishes it.
 func TestAnUnfinishedRemovalIsTold(t *testing.T) {
-	l, failed := newAsideLauncher(t)
-	sb := up(t, l, "box", inMemory("", spec.Config{}).Config)
+	l, failed := newFinisherLauncher(t)
+	sb := createUp(t, l, "box", inMemory("", spec.Config{}).Config)
 	busy := l.Dir("box") + "/busy"
 	if err := errors.Join(os.Mkdir(busy, 0o700), unix.Mount("tmpfs", busy, "tmpfs", 0, "")); err != nil {
 		t.Fatal(err)
@@ -239,7 +239,7 @@ func TestAnUnfinishedRemovalIsTold(t *testing.T) {
 
 // A removal by root ends also root's level of the name, which an earlier sandbox of root's has left.
 func TestAnUnfinishedRemovalEndsTheLevelOfRoot(t *testing.T) {
-	l, _ := newAsideLauncher(t)
+	l, _ := newFinisherLauncher(t)
 	if _, err := l.Create(t.Context(), inMemory("box", spec.Config{Sensitivity: spec.SensitivitySecret}), Sources{}); err != nil {
 		t.Fatal(err)
 	}
@@ -264,9 +264,9 @@ func TestAnUnfinishedRemovalEndsTheLevelOfRoot(t *testing.T) {
 
 // A paused sandbox has gone when its removal returns.
 func TestASlowRemovalIsNotFinishedAside(t *testing.T) {
-	l, _ := newAsideLauncher(t)
+	l, _ := newFinisherLauncher(t)
 	pauseRemovals(t, l)
-	sb := up(t, l, "box", inMemory("", spec.Config{}).Config)
+	sb := createUp(t, l, "box", inMemory("", spec.Config{}).Config)
 	if err := sb.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}

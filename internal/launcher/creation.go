@@ -28,12 +28,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A making is the creation of one sandbox.
+// A creation makes one sandbox.
 //
 // It makes, in this order: the state directory, an id range, the root in a private mount
 // namespace, the container with its cgroup and PID 1, and the record that says that the sandbox
 // is up. [Launcher.Remove] and [Launcher.Prune] find each of these by the id.
-type making struct {
+type creation struct {
 	launcher *Launcher
 	id       string
 	unnamed  bool // the id is new, and no older sandbox has had it
@@ -59,7 +59,7 @@ type making struct {
 	leaf    *jobs.FirstLeaf
 	network network
 	filters bool // commands may load seccomp filters
-	// hostMounts has the making keep the stamps of the host's files. Only a blank needs these.
+	// hostMounts has the creation keep the stamps of the host's files. Only a blank needs these.
 	hostMounts *rootfs.HostMounts
 	stamps     rootfs.Stamps
 	shown      *rootfs.Shown
@@ -70,7 +70,7 @@ type making struct {
 
 // newRecord is the record with all that follows from the request. The parts of the sandbox add theirs. The record
 // equals the one that is read from the file: Round removes the monotonic clock of Created.
-func (m *making) newRecord() (record.Record, error) {
+func (m *creation) newRecord() (record.Record, error) {
 	self, err := m.launcher.self()
 	return record.Record{
 		Version: record.FormatVersion, Config: m.request.Config, Tied: m.request.Tied, Owner: self, UID: m.from.UID,
@@ -79,7 +79,7 @@ func (m *making) newRecord() (record.Record, error) {
 	}, err
 }
 
-func (m *making) make(ctx context.Context, from Sources) (err error) {
+func (m *creation) makeAnew(ctx context.Context, from Sources) (err error) {
 	l := m.launcher
 	if m.record, err = m.newRecord(); err != nil {
 		return err
@@ -159,9 +159,9 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	return m.noteHeldTop()
 }
 
-// hand notes that the client may hold the store: processes inside can send their open files to the
+// noteHandedStore notes that the client may hold the store: processes inside can send their open files to the
 // client, over a socket.
-func (m *making) hand() error {
+func (m *creation) noteHandedStore() error {
 	if m.from.peer() == nil {
 		return nil
 	}
@@ -174,10 +174,10 @@ func (m *making) hand() error {
 }
 
 // claimOrMake makes the parts of the sandbox, or takes those of a blank.
-func (m *making) claimOrMake(ctx context.Context) error {
+func (m *creation) claimOrMake(ctx context.Context) error {
 	blanks := m.launcher.blanks
 	if blanks == nil {
-		return m.untilOver(ctx, func() error { return m.make(ctx, m.from) })
+		return m.untilOver(ctx, func() error { return m.makeAnew(ctx, m.from) })
 	}
 	missed, err := m.claim(ctx)
 	if missed == "" || err != nil {
@@ -190,9 +190,9 @@ func (m *making) claimOrMake(ctx context.Context) error {
 	}
 	defer blanks.Elsewhere()()
 	err = m.untilOver(ctx, func() error {
-		err := m.make(ctx, m.from)
+		err := m.makeAnew(ctx, m.from)
 		for errors.Is(err, idrange.ErrNone) && blanks.Yield() {
-			err = m.make(ctx, m.from)
+			err = m.makeAnew(ctx, m.from)
 		}
 		return err
 	})
@@ -204,7 +204,7 @@ func (m *making) claimOrMake(ctx context.Context) error {
 }
 
 // loadProfile returns the seccomp profile of the sandbox, with what PID 1 needs.
-func (m *making) loadProfile(from Sources) (*specs.LinuxSeccomp, error) {
+func (m *creation) loadProfile(from Sources) (*specs.LinuxSeccomp, error) {
 	profile, groupIDs, err := loadSeccomp(m.request.Config, from)
 	if err == nil {
 		m.record.GroupIDs = groupIDs
@@ -215,7 +215,7 @@ func (m *making) loadProfile(from Sources) (*specs.LinuxSeccomp, error) {
 }
 
 // rootConfig chooses the part of the host that the sandbox sees.
-func (m *making) rootConfig(from Sources) (rootfs.Config, error) {
+func (m *creation) rootConfig(from Sources) (rootfs.Config, error) {
 	c := m.request.Config
 	r := rootfs.Config{
 		Dir:         c.Rootfs,
@@ -278,7 +278,7 @@ func ownVarTmp(c spec.Config) bool {
 
 // start mounts the root, starts PID 1 in it and waits until PID 1 serves. libcontainer loads the
 // profile, or the agent loads the filter; only one of them is set.
-func (m *making) start(ctx context.Context, profile *specs.LinuxSeccomp, filter *os.File) error {
+func (m *creation) start(ctx context.Context, profile *specs.LinuxSeccomp, filter *os.File) error {
 	files, conn, err := m.initFiles()
 	if err != nil {
 		return err
@@ -345,8 +345,8 @@ func makeStage() error {
 	return nil
 }
 
-// disks are the devices that a configuration's I/O limits apply to.
-func disks(c spec.Config, from Sources, data string) ([]spec.Disk, error) {
+// limitedDisks are the devices that a configuration's I/O limits apply to.
+func limitedDisks(c spec.Config, from Sources, data string) ([]spec.Disk, error) {
 	if !c.Limits.Throttled() {
 		return nil, nil
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 )
 
-// An aside finishes removals after the caller has its answer. On nil it finishes none.
-type aside struct {
+// A finisher finishes removals after the caller has its answer. On nil it finishes none.
+type finisher struct {
 	// waiting has a place for each removal that is not finished.
 	waiting chan struct{}
 	// finishing has a place for each removal that goes on.
@@ -31,7 +31,7 @@ const (
 // with the id waits for that, and so does [Launcher.Close]. If it fails, failed is called, and
 // prune removes the rest.
 func (l *Launcher) FinishRemovalsAside(failed func(error)) {
-	l.aside = &aside{waiting: make(chan struct{}, mostAside), finishing: make(chan struct{}, mostAtATime), failed: failed}
+	l.aside = &finisher{waiting: make(chan struct{}, mostAside), finishing: make(chan struct{}, mostAtATime), failed: failed}
 }
 
 // servesRequests says that this process goes on after the answer to a request.
@@ -39,7 +39,7 @@ func (l *Launcher) servesRequests() bool { return l.aside != nil }
 
 // finishes ends the processes of a sandbox, takes its record, and leaves the rest for later. If it
 // returns false, the caller must finish the removal.
-func (a *aside) finishes(ctx context.Context, x *removal) bool {
+func (a *finisher) finishes(ctx context.Context, x *removal) bool {
 	if a == nil || x.record == nil {
 		return false
 	}

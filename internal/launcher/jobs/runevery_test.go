@@ -11,7 +11,7 @@ import (
 func TestEveryMakesNoCallAfterStop(t *testing.T) {
 	var calls atomic.Int32
 	begun, goOn, stopped := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	stop := every(time.Millisecond, func() bool {
+	stop := runEvery(time.Millisecond, func() bool {
 		if calls.Add(1) == 1 {
 			close(begun)
 			<-goOn
@@ -35,7 +35,7 @@ func TestEveryMakesNoCallAfterStop(t *testing.T) {
 
 func TestEveryEndsWithItsCheck(t *testing.T) {
 	var calls atomic.Int32
-	defer every(time.Millisecond, func() bool { return calls.Add(1) < 3 })()
+	defer runEvery(time.Millisecond, func() bool { return calls.Add(1) < 3 })()
 	testhost.Eventually(t, "it is called three times", func() bool { return calls.Load() == 3 })
 	time.Sleep(20 * time.Millisecond)
 	if n := calls.Load(); n != 3 {

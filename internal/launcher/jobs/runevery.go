@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// every calls check after each interval, until check returns false or the caller calls stop.
+// runEvery calls check after each interval, until check returns false or the caller calls stop.
 // stop waits for a call under way. After stop no call begins.
-func every(interval time.Duration, check func() bool) (stop func()) {
+func runEvery(interval time.Duration, check func() bool) (stop func()) {
 	var mu sync.Mutex // guards the variables below, and is held during a call
 	var timer *time.Timer
 	stopped := false
