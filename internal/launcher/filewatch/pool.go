@@ -20,7 +20,7 @@ type Pool struct {
 	all []*Group
 }
 
-// A Group is used by several sandboxes, unless it is alone's.
+// A Group is used by several sandboxes, unless it watches for one sandbox alone.
 type Group struct {
 	*watch.Group
 	users int

@@ -56,7 +56,7 @@ func TestASandboxThatChangesHandsIsNotReached(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			theirs := w.core.box("x")
-			if now := theirs.now(); now.Owner != 1002 || now.State != spec.StateRunning || theirs.execs > 0 || theirs.updated() != (spec.Limits{}) {
+			if now := theirs.currentInfo(); now.Owner != 1002 || now.State != spec.StateRunning || theirs.execs > 0 || theirs.updated() != (spec.Limits{}) {
 				t.Errorf("another's sandbox was reached: %+v, %d execs, %+v", now, theirs.execs, theirs.updated())
 			}
 		})
@@ -87,7 +87,7 @@ func TestASandboxThatChangesHandsIsNotRemoved(t *testing.T) {
 	if err := attacker.Remove(t.Context(), "x"); err != nil {
 		t.Errorf("got %v", err)
 	}
-	if theirs := w.core.box("x"); theirs == nil || theirs.now().State != spec.StateRunning {
+	if theirs := w.core.box("x"); theirs == nil || theirs.currentInfo().State != spec.StateRunning {
 		t.Error("another's sandbox was removed")
 	}
 }
@@ -137,7 +137,7 @@ func TestCreatesOfOneNameHaveOnePlace(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	p.made("", "", errors.New("it failed"))
+	p.endCreate("", "", errors.New("it failed"))
 	if err := take("b"); err != nil {
 		t.Error(err)
 	}
@@ -179,7 +179,7 @@ func TestSandboxesMadeMeanwhileHavePlaces(t *testing.T) {
 	if err := p.takeSandbox(t.Context(), core, "a"); err != nil {
 		t.Fatal(err)
 	}
-	core.before(&core.listing, func() { p.made("a", "a", nil) })
+	core.before(&core.listing, func() { p.endCreate("a", "a", nil) })
 	if err := p.takeSandbox(t.Context(), core, "b"); !errors.Is(err, fault.ErrRefused) {
 		t.Errorf("one more than the rule allows: %v", err)
 	}

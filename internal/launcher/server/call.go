@@ -132,7 +132,7 @@ const lastWord = time.Second
 // hangUp ends the call's socket when its context has ended.
 func (c *call) hangUp() {
 	if c.joining.Load() {
-		return // the client gets the Result; stay closes the socket after the join
+		return // the client gets the Result; serveCommand closes the socket after the join
 	}
 	if c.making.Load() {
 		// The client's message may be in the socket, not yet read: do not lose it.
@@ -146,7 +146,7 @@ func (c *call) hangUp() {
 func (c *call) read() error {
 	late := time.AfterFunc(requestTime, func() { c.channel.Close() })
 	defer late.Stop()
-	c.channel.Count(c.hold)
+	c.channel.Count(c.countDescriptors)
 	defer c.channel.Count(nil)
 	body, files, err := c.channel.Receive(context.Background(), smallRequest)
 	var frame *channel.FrameError
@@ -174,8 +174,8 @@ func (c *call) read() error {
 	return nil
 }
 
-// hold counts descriptors that have come from the client.
-func (c *call) hold(n int) error {
+// countDescriptors counts descriptors that have come from the client.
+func (c *call) countDescriptors(n int) error {
 	if err := c.peer.takeDescriptors(n); err != nil {
 		return err
 	}
@@ -294,7 +294,7 @@ func (c *call) dispatch(ctx context.Context) (*protocol.Answer, error) {
 	if f, ok := imageOperations[r.Op]; ok {
 		return c.images(ctx, f)
 	}
-	if err := c.see(ctx, r.ID); err != nil {
+	if err := c.checkVisible(ctx, r.ID); err != nil {
 		// A user must not learn of other users' sandboxes, also not by a removal.
 		if r.Op == protocol.OpRemove && errors.Is(err, fault.ErrNotFound) {
 			return &protocol.Answer{}, c.forgetLevel()
@@ -307,13 +307,13 @@ func (c *call) dispatch(ctx context.Context) (*protocol.Answer, error) {
 	case protocol.OpInfo:
 		return nil, c.answerFrom(ctx, func() (*protocol.Answer, error) {
 			i, err := c.server.core.Info(ctx, r.ID)
-			if err == nil && !c.peer.sees(i) { // the sandbox has got another owner since see
+			if err == nil && !c.peer.sees(i) { // the sandbox has got another owner since checkVisible
 				err = &fault.SandboxError{ID: r.ID, Err: fault.ErrNotFound}
 			}
 			return &protocol.Answer{Info: &i}, err
 		})
 	case protocol.OpExecs:
-		return nil, c.answerFrom(ctx, func() (*protocol.Answer, error) { return c.ask(ctx) })
+		return nil, c.answerFrom(ctx, func() (*protocol.Answer, error) { return c.askSandbox(ctx) })
 	case protocol.OpStart:
 		return nil, c.start(ctx)
 	case protocol.OpAttach:
@@ -323,9 +323,9 @@ func (c *call) dispatch(ctx context.Context) (*protocol.Answer, error) {
 	case protocol.OpApplied:
 		return &protocol.Answer{}, c.applied(ctx)
 	case protocol.OpDial:
-		return nil, c.hand(ctx, func(box Sandbox) (*os.File, error) { return box.Dial(ctx, r.Target) })
+		return nil, c.sendFile(ctx, func(box Sandbox) (*os.File, error) { return box.Dial(ctx, r.Target) })
 	case protocol.OpNetworkDecide:
-		return nil, c.hand(ctx, func(box Sandbox) (*os.File, error) { return box.NetworkDecider(ctx) })
+		return nil, c.sendFile(ctx, func(box Sandbox) (*os.File, error) { return box.NetworkDecider(ctx) })
 	case protocol.OpNetworkLog:
 		return c.networkLog(ctx)
 	case protocol.OpUntie:
@@ -333,14 +333,14 @@ func (c *call) dispatch(ctx context.Context) (*protocol.Answer, error) {
 	case protocol.OpVerify:
 		return &protocol.Answer{}, c.withFiles(ctx, func(box Sandbox) error { return box.Verify(ctx, r.Sync) })
 	}
-	return c.ask(ctx)
+	return c.askSandbox(ctx)
 }
 
-// ask carries out a request that needs a handle of the sandbox for a moment.
-func (c *call) ask(ctx context.Context) (a *protocol.Answer, err error) {
+// askSandbox carries out a request that needs a handle of the sandbox for a moment.
+func (c *call) askSandbox(ctx context.Context) (a *protocol.Answer, err error) {
 	r := &c.request
 	a = &protocol.Answer{}
-	err = c.server.handles.with(ctx, r.ID, c.own(func(box Sandbox) error {
+	err = c.server.handles.withSandbox(ctx, r.ID, c.checkedOwner(func(box Sandbox) error {
 		switch r.Op {
 		case protocol.OpExecs:
 			a.Execs, err = box.Execs(ctx)
@@ -389,10 +389,10 @@ func (c *call) ask(ctx context.Context) (a *protocol.Answer, err error) {
 	return a, err
 }
 
-// hand gives the client a file that open has opened.
-func (c *call) hand(ctx context.Context, open func(Sandbox) (*os.File, error)) error {
+// sendFile gives the client a file that open has opened.
+func (c *call) sendFile(ctx context.Context, open func(Sandbox) (*os.File, error)) error {
 	var f *os.File
-	err := c.server.handles.with(ctx, c.request.ID, c.own(func(box Sandbox) (err error) {
+	err := c.server.handles.withSandbox(ctx, c.request.ID, c.checkedOwner(func(box Sandbox) (err error) {
 		f, err = open(box)
 		return err
 	}))
@@ -410,7 +410,7 @@ func (c *call) networkLog(ctx context.Context) (*protocol.Answer, error) {
 	defer cancel()
 	defer context.AfterFunc(c.server.draining, cancel)()
 	var events iter.Seq2[spec.NetworkEvent, error]
-	err := c.server.handles.with(ctx, c.request.ID, c.own(func(box Sandbox) error {
+	err := c.server.handles.withSandbox(ctx, c.request.ID, c.checkedOwner(func(box Sandbox) error {
 		events = box.NetworkEvents(ctx, c.request.Follow)
 		return nil
 	}))
@@ -428,15 +428,15 @@ func (c *call) networkLog(ctx context.Context) (*protocol.Answer, error) {
 	return &protocol.Answer{}, nil
 }
 
-// see refuses a sandbox of another user, as if it did not exist.
-func (c *call) see(ctx context.Context, id string) error {
+// checkVisible refuses a sandbox of another user, as if it did not exist.
+func (c *call) checkVisible(ctx context.Context, id string) error {
 	if !isID(id) {
 		return &fault.SandboxError{ID: fmt.Sprintf("%.64q", id), Err: fault.ErrNotFound}
 	}
 	if c.peer.all {
 		return nil
 	}
-	i, err := c.look(ctx, id)
+	i, err := c.describe(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -446,8 +446,8 @@ func (c *call) see(ctx context.Context, id string) error {
 	return nil
 }
 
-// look describes a sandbox.
-func (c *call) look(ctx context.Context, id string) (spec.Info, error) {
+// describe describes a sandbox.
+func (c *call) describe(ctx context.Context, id string) (spec.Info, error) {
 	if err := c.peer.reads.Acquire(ctx, 1); err != nil {
 		return spec.Info{}, err
 	}
@@ -455,9 +455,9 @@ func (c *call) look(ctx context.Context, id string) (spec.Info, error) {
 	return c.server.core.Info(ctx, id)
 }
 
-// own wraps f with a check of the sandbox's owner. After see another sandbox can have got the
+// checkedOwner wraps f with a check of the sandbox's owner. After checkVisible another sandbox can have got the
 // name, and f would reach the other sandbox.
-func (c *call) own(f func(Sandbox) error) func(Sandbox) error {
+func (c *call) checkedOwner(f func(Sandbox) error) func(Sandbox) error {
 	return func(box Sandbox) error {
 		if !c.peer.owns(box.Owner()) {
 			return &fault.SandboxError{ID: box.ID(), Err: fault.ErrNotFound}

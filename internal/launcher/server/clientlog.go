@@ -50,10 +50,10 @@ type userLog struct {
 	uid uint32
 }
 
-func (l *clientLog) of(uid uint32) userLog { return userLog{l, uid} }
+func (l *clientLog) forUser(uid uint32) userLog { return userLog{l, uid} }
 
-// ofAll is for lines that no single client causes.
-func (l *clientLog) ofAll() userLog { return userLog{l, noUser} }
+// forAll is for lines that no single client causes.
+func (l *clientLog) forAll() userLog { return userLog{l, noUser} }
 
 // Warn logs a line about the user, if the user has one left.
 func (l userLog) Warn(text string, args ...any) { l.write(l.log.Warn, text, args) }
@@ -62,7 +62,7 @@ func (l userLog) Warn(text string, args ...any) { l.write(l.log.Warn, text, args
 func (l userLog) Error(text string, args ...any) { l.write(l.log.Error, text, args) }
 
 func (l userLog) write(log func(string, ...any), text string, args []any) {
-	dropped, ok := l.take(l.uid, time.Now())
+	dropped, ok := l.takeLine(l.uid, time.Now())
 	if !ok {
 		return
 	}
@@ -94,8 +94,8 @@ func shorten(arg any) any {
 	return text
 }
 
-// take takes a line of the user's budget. dropped is how many lines were refused before.
-func (l *clientLog) take(uid uint32, now time.Time) (dropped int, ok bool) {
+// takeLine takes a line of the user's budget. dropped is how many lines were refused before.
+func (l *clientLog) takeLine(uid uint32, now time.Time) (dropped int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := l.users[uid]

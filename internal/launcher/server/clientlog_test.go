@@ -18,13 +18,13 @@ import (
 
 // A client that is refused again and again has some lines in the log, and others theirs.
 func TestClientsDoNotFillTheLog(t *testing.T) {
-	out := &logged{}
+	out := &capturedLog{}
 	log := newClientLog(slog.New(slog.NewTextHandler(out, nil)))
 	long := errors.New(strings.Repeat("x", 1<<20))
 	for range 1000 {
-		log.of(7).Warn("refused", "error", long)
+		log.forUser(7).Warn("refused", "error", long)
 	}
-	log.of(8).Warn("refused", "error", "short")
+	log.forUser(8).Warn("refused", "error", "short")
 	text := out.String()
 	if lines := strings.Count(text, "uid=7"); lines < logBurst || lines > logBurst+1 {
 		t.Errorf("%d lines of one user", lines)
@@ -34,10 +34,10 @@ func TestClientsDoNotFillTheLog(t *testing.T) {
 	}
 	// Time that has gone by gives lines back, and the first says how many there were not.
 	later := time.Now().Add(logPause)
-	if dropped, ok := log.take(7, later); !ok || dropped < 980 {
+	if dropped, ok := log.takeLine(7, later); !ok || dropped < 980 {
 		t.Errorf("%d lines were not logged, %v", dropped, ok)
 	}
-	if _, ok := log.take(7, later); ok {
+	if _, ok := log.takeLine(7, later); ok {
 		t.Error("there are two lines more")
 	}
 }
@@ -48,14 +48,14 @@ func TestUsersOfTheLogAreBounded(t *testing.T) {
 	now := time.Now()
 	lines := 0
 	for uid := range uint32(10_000) {
-		if _, ok := log.take(uid, now); ok {
+		if _, ok := log.takeLine(uid, now); ok {
 			lines++
 		}
 	}
 	if len(log.users) > maxLogUsers || lines > maxLogUsers+logBurst {
 		t.Errorf("%d users, %d lines", len(log.users), lines)
 	}
-	if _, ok := log.take(20_000, now.Add(time.Hour)); !ok || len(log.users) != 1 {
+	if _, ok := log.takeLine(20_000, now.Add(time.Hour)); !ok || len(log.users) != 1 {
 		t.Errorf("an hour later: %v, %s", ok, fmt.Sprint(len(log.users)))
 	}
 }
@@ -96,7 +96,7 @@ func TestFailedAcceptsDoNotFillTheLog(t *testing.T) {
 // A client can tie many sandboxes to its connections.
 func TestFailedRemovalsDoNotFillTheLog(t *testing.T) {
 	w := newWorld(t, Rule{User: "7"})
-	trunk := newTrunk(w.Server, nil, newPeer(w.rules.of(7), semaphore.NewWeighted(maxDescriptors)), nil)
+	trunk := newTrunk(w.Server, nil, newPeer(w.rules.forUser(7), semaphore.NewWeighted(maxDescriptors)), nil)
 	for i := range 100 {
 		trunk.tie(spec.Info{ID: fmt.Sprint("box", i)})
 	}

@@ -32,7 +32,7 @@ func (c *call) create(ctx context.Context) error {
 		return err
 	}
 	c.making.Store(true)
-	i, err := c.make(ctx, *r, files)
+	i, err := c.createSandbox(ctx, *r, files)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (c *call) create(ctx context.Context) error {
 		return err
 	}
 	i = spec.Info{ID: i.ID, Created: i.Created}
-	if c.kept() {
+	if c.awaitKeep() {
 		if tied {
 			c.tie(i)
 		}
@@ -70,8 +70,8 @@ func (c *call) resolve(ctx context.Context, r *protocol.Create) error {
 	return err
 }
 
-// kept waits until the client confirms that it has the sandbox, or disconnects.
-func (c *call) kept() bool {
+// awaitKeep waits until the client confirms that it has the sandbox, or disconnects.
+func (c *call) awaitKeep() bool {
 	said := make(chan bool, maxPending+1)
 	c.takeControls(func(control protocol.Control) {
 		select {
@@ -92,11 +92,11 @@ func (c *call) kept() bool {
 	}
 }
 
-func (c *call) make(ctx context.Context, r protocol.Create, files map[string]*os.File) (i spec.Info, err error) {
-	if err := c.room(ctx, r.Name); err != nil {
+func (c *call) createSandbox(ctx context.Context, r protocol.Create, files map[string]*os.File) (i spec.Info, err error) {
+	if err := c.reserveSandbox(ctx, r.Name); err != nil {
 		return i, err
 	}
-	defer func() { c.peer.made(r.Name, i.ID, err) }()
+	defer func() { c.peer.endCreate(r.Name, i.ID, err) }()
 	box, err := c.server.core.Create(ctx, r, Sources{Files: files, UID: c.peer.uid, GIDs: c.groups, Blanks: c.peer.Blanks})
 	if err != nil {
 		return i, err
@@ -116,14 +116,14 @@ func (c *call) make(ctx context.Context, r protocol.Create, files map[string]*os
 	return i, nil
 }
 
-// room counts a sandbox that is about to be made, until peer.made. It refuses the name of another
+// reserveSandbox counts a sandbox that is about to be made, until peer.endCreate. It refuses the name of another
 // peer's sandbox.
-func (c *call) room(ctx context.Context, name string) error {
+func (c *call) reserveSandbox(ctx context.Context, name string) error {
 	if c.peer.all {
 		return nil
 	}
 	if name != "" {
-		i, err := c.look(ctx, name)
+		i, err := c.describe(ctx, name)
 		switch {
 		case err != nil && !errors.Is(err, fault.ErrNotFound):
 			return err

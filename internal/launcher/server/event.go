@@ -23,15 +23,15 @@ type events struct {
 	mu          sync.Mutex
 	subscribers map[*subscriber]bool
 	// known has the sandboxes, by id. changes counts the changes by this server.
-	known   map[string]*watched
+	known   map[string]*watchedSandbox
 	changes int
 	// stop ends the goroutine that polls. This goroutine then closes stopped.
 	stop    context.CancelFunc
 	stopped chan struct{}
 }
 
-// watched is the last known state of a sandbox.
-type watched struct {
+// watchedSandbox is the last known state of a sandbox.
+type watchedSandbox struct {
 	spec.Info
 	// oomKills is the last count, if counted is true.
 	oomKills int64
@@ -54,7 +54,7 @@ type subscriber struct {
 const queueLength = 256
 
 func newEvents(hs *handles, core Core, log userLog) *events {
-	return &events{handles: hs, core: core, log: log, subscribers: map[*subscriber]bool{}, known: map[string]*watched{}}
+	return &events{handles: hs, core: core, log: log, subscribers: map[*subscriber]bool{}, known: map[string]*watchedSandbox{}}
 }
 
 // follow sends events to a client until it disconnects.
@@ -138,7 +138,7 @@ func (e *events) unsubscribe(s *subscriber) {
 	<-done
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.known = map[string]*watched{}
+	e.known = map[string]*watchedSandbox{}
 }
 
 // lookTime is the pause between two looks. The pause is longer if a look takes long: it is at least
@@ -178,7 +178,7 @@ func (e *events) look(ctx context.Context) error {
 	there := map[string]bool{}
 	for _, i := range all {
 		there[i.ID] = true
-		e.see(i, since)
+		e.noteListed(i, since)
 	}
 	e.mu.Lock()
 	for id, w := range e.known {
@@ -204,8 +204,8 @@ func (e *events) countAll(ctx context.Context) {
 	}
 }
 
-// see notes a sandbox from a list. The list was made after the change with the number since.
-func (e *events) see(i spec.Info, since int) {
+// noteListed notes a sandbox from a list. The list was made after the change with the number since.
+func (e *events) noteListed(i spec.Info, since int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w := e.known[i.ID]
@@ -231,7 +231,7 @@ func (e *events) count(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	var stats spec.Stats
-	err := e.handles.with(ctx, id, func(box Sandbox) (err error) {
+	err := e.handles.withSandbox(ctx, id, func(box Sandbox) (err error) {
 		stats, err = box.Stats(ctx)
 		return err
 	})
@@ -277,7 +277,7 @@ func (e *events) removed(id string) {
 	e.changes++
 	if e.known[id] != nil {
 		e.removedLocked(id)
-		e.known[id] = &watched{gone: true, change: e.changes}
+		e.known[id] = &watchedSandbox{gone: true, change: e.changes}
 	}
 }
 
@@ -291,9 +291,9 @@ func (e *events) killed(id string) {
 	}
 }
 
-func (e *events) createdLocked(i spec.Info) *watched {
+func (e *events) createdLocked(i spec.Info) *watchedSandbox {
 	// If there is a subscriber, the sandbox is new, and its count starts at zero.
-	w := &watched{Info: i, counted: len(e.subscribers) > 0}
+	w := &watchedSandbox{Info: i, counted: len(e.subscribers) > 0}
 	e.known[i.ID] = w
 	e.tellLocked(spec.EventCreated, w)
 	return w
@@ -309,7 +309,7 @@ func (e *events) removedLocked(id string) {
 
 // tellLocked queues an event for the subscribers that may see the sandbox. It does not wait for
 // slow subscribers.
-func (e *events) tellLocked(what spec.EventType, w *watched) {
+func (e *events) tellLocked(what spec.EventType, w *watchedSandbox) {
 	event := spec.Event{Type: what, ID: w.ID, Time: time.Now()}
 	for s := range e.subscribers {
 		if !s.peer.sees(w.Info) {

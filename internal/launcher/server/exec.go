@@ -28,7 +28,7 @@ func (c *call) start(ctx context.Context) error {
 	if err := c.peer.ownPipes(files); err != nil {
 		return err
 	}
-	r, h, err := c.begin(ctx, files)
+	r, h, err := c.startCommand(ctx, files)
 	if err != nil {
 		return err
 	}
@@ -40,22 +40,22 @@ func (c *call) start(ctx context.Context) error {
 	c.peer.leaveDescriptors(len(c.files))
 	c.held -= len(c.files)
 	c.files = nil
-	return c.stay(ctx, h, r)
+	return c.serveCommand(ctx, h, r)
 }
 
-// begin starts the command of the request.
-func (c *call) begin(ctx context.Context, files [3]*os.File) (*running, *handle, error) {
+// startCommand starts the command of the request.
+func (c *call) startCommand(ctx context.Context, files [3]*os.File) (*runningCommand, *handle, error) {
 	if c.request.Command.Files {
 		if !reflect.DeepEqual(c.request.Command, &protocol.WireCommand{Files: true}) {
 			return nil, nil, &fault.ConfigError{Reason: "a command that serves the sandbox's files takes no other settings"}
 		}
-		return c.run(ctx, &running{}, func(box Sandbox) (Process, error) { return box.StartFiles(ctx, files) })
+		return c.run(ctx, &runningCommand{}, func(box Sandbox) (Process, error) { return box.StartFiles(ctx, files) })
 	}
 	command := c.request.Command.Plain()
 	if err := c.peer.allowOutput(&command); err != nil {
 		return nil, nil, err
 	}
-	r := &running{detached: command.Detached, abandoned: command.Detached, starts: command.Detached,
+	r := &runningCommand{detached: command.Detached, abandoned: command.Detached, starts: command.Detached,
 		tell: command.Terminal != nil || command.Detached}
 	return c.run(ctx, r, func(box Sandbox) (Process, error) { return box.Start(ctx, command, files) })
 }
@@ -65,19 +65,19 @@ func (c *call) attach(ctx context.Context) error {
 	if !isID(c.request.Exec) {
 		return &fault.SandboxError{ID: c.request.ID, Err: fmt.Errorf("exec %.64q %w", c.request.Exec, fault.ErrNotFound)}
 	}
-	r, h, err := c.run(ctx, &running{detached: true, tell: true}, func(box Sandbox) (Process, error) {
+	r, h, err := c.run(ctx, &runningCommand{detached: true, tell: true}, func(box Sandbox) (Process, error) {
 		return box.Attach(ctx, c.request.Exec)
 	})
 	if err != nil {
 		return err
 	}
 	defer c.server.handles.release(h)
-	return c.stay(ctx, h, r)
+	return c.serveCommand(ctx, h, r)
 }
 
 // run gives r the process of the request's sandbox. The caller releases the handle.
-func (c *call) run(ctx context.Context, r *running, process func(Sandbox) (Process, error)) (*running, *handle, error) {
-	h, err := c.server.handles.hold(ctx, c.request.ID, c.own(func(box Sandbox) (err error) {
+func (c *call) run(ctx context.Context, r *runningCommand, process func(Sandbox) (Process, error)) (*runningCommand, *handle, error) {
+	h, err := c.server.handles.hold(ctx, c.request.ID, c.checkedOwner(func(box Sandbox) (err error) {
 		r.Process, err = process(box)
 		return err
 	}))
@@ -101,8 +101,8 @@ func stdio(given int, files []*os.File) (all [3]*os.File, err error) {
 	return all, nil
 }
 
-// running is a command with a connected client.
-type running struct {
+// runningCommand is a command with a connected client.
+type runningCommand struct {
 	Process
 	detached bool
 	// tell says that the client gets the answer about the start without a request. This answer
@@ -123,9 +123,9 @@ type running struct {
 	asksJoins bool
 }
 
-// stay serves a command until it ends or the client disconnects. If the client disconnects, stay
+// serveCommand serves a command until it ends or the client disconnects. If the client disconnects, serveCommand
 // kills a command that is not detached.
-func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
+func (c *call) serveCommand(ctx context.Context, h *handle, r *runningCommand) (err error) {
 	r.asked, r.tellJoin = make(chan struct{}), make(chan struct{})
 	client := ctx // ends with the client, and not when the launcher drains
 	ctx, cancel := context.WithCancel(ctx)
@@ -157,7 +157,7 @@ func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 				defer c.recover()
 				// If the command does not run, the answer about its end says so.
 				if r.Started(ctx) == nil {
-					_ = c.tell(r.Process) // listen notices a client that is gone
+					_ = c.sendStarted(r.Process) // listen notices a client that is gone
 				}
 			})
 		}
@@ -174,10 +174,10 @@ func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 		if err := r.Started(ctx); err != nil {
 			return err
 		}
-		if err := c.tell(r.Process); err != nil {
+		if err := c.sendStarted(r.Process); err != nil {
 			return err
 		}
-		c.known(r)
+		c.noteKnown(r)
 	}
 	if r.detached {
 		// The command goes on without the launcher: nothing is lost when the launcher ends. After a
@@ -196,14 +196,14 @@ func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 	if err != nil {
 		return err
 	}
-	c.server.ended(h, result)
+	c.server.noteEnd(h, result)
 	c.result(client, result)
 	return nil
 }
 
 // watchJoin notes that the writes of a transaction join, and tells the client if it asks for that. It
 // returns once the client has got the Result.
-func (c *call) watchJoin(r *running, over <-chan struct{}) {
+func (c *call) watchJoin(r *runningCommand, over <-chan struct{}) {
 	defer c.recover()
 	select {
 	case <-r.Joining():
@@ -221,8 +221,8 @@ func (c *call) watchJoin(r *running, over <-chan struct{}) {
 	}
 }
 
-// known notes that the client knows of its command, unless the client has given up the command.
-func (c *call) known(r *running) {
+// noteKnown notes that the client knows of its command, unless the client has given up the command.
+func (c *call) noteKnown(r *runningCommand) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r.abandoned = r.gaveUp
@@ -232,7 +232,7 @@ func (c *call) known(r *running) {
 const forgetTime = 30 * time.Second
 
 // endAbandoned kills a detached command that no client knows, and removes its state.
-func (c *call) endAbandoned(r *running) {
+func (c *call) endAbandoned(r *runningCommand) {
 	ctx, cancel := context.WithTimeout(context.Background(), forgetTime)
 	defer cancel()
 	err := r.Signal(syscall.SIGKILL, true)
@@ -269,8 +269,8 @@ func (c *call) result(client context.Context, r spec.Result) {
 	}
 }
 
-// ended updates the state of the sandbox after the end of a command.
-func (s *Server) ended(h *handle, r spec.Result) {
+// noteEnd updates the state of the sandbox after the end of a command.
+func (s *Server) noteEnd(h *handle, r spec.Result) {
 	switch r.Status {
 	case spec.StatusLost:
 		s.handles.forget(h)
@@ -280,7 +280,7 @@ func (s *Server) ended(h *handle, r spec.Result) {
 }
 
 // control carries out a control. The caller must not call it concurrently.
-func (r *running) control(control protocol.Control) {
+func (r *runningCommand) control(control protocol.Control) {
 	if control.Wait && !r.waited {
 		r.waited = true
 		close(r.asked)
@@ -298,8 +298,8 @@ func (r *running) control(control protocol.Control) {
 	}
 }
 
-// tell sends the answer that the command runs, with its files.
-func (c *call) tell(p Process) error {
+// sendStarted sends the answer that the command runs, with its files.
+func (c *call) sendStarted(p Process) error {
 	started := &protocol.Started{Exec: p.ID()}
 	var files []*os.File
 	give := func(kind protocol.FileKind, f *os.File) {

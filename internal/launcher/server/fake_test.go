@@ -107,7 +107,7 @@ func (f *fakeCore) Create(ctx context.Context, r protocol.Create, from Sources) 
 		if !r.Reuse {
 			return nil, &fault.SandboxError{ID: r.Name, Err: fault.ErrExists}
 		}
-		if b.now().State != spec.StateStopped {
+		if b.currentInfo().State != spec.StateStopped {
 			h := b.handle()
 			h.reused = true
 			return h, nil
@@ -155,7 +155,7 @@ func (f *fakeCore) Remove(_ context.Context, id string, only Condition) (bool, e
 	}
 	b := f.boxes[id]
 	if b != nil {
-		i := b.now()
+		i := b.currentInfo()
 		if only.Owner != nil && !only.Owner(i.Owner) || !only.Created.IsZero() && !only.Created.Equal(i.Created) {
 			return false, nil
 		}
@@ -199,7 +199,7 @@ func (f *fakeCore) Info(_ context.Context, id string) (spec.Info, error) {
 	if b == nil {
 		return spec.Info{}, &fault.SandboxError{ID: id, Err: fault.ErrNotFound}
 	}
-	return b.now(), nil
+	return b.currentInfo(), nil
 }
 
 func (f *fakeCore) List(_ context.Context, may func(owner uint32) bool) ([]spec.Info, error) {
@@ -208,7 +208,7 @@ func (f *fakeCore) List(_ context.Context, may func(owner uint32) bool) ([]spec.
 	defer f.mu.Unlock()
 	all := []spec.Info{}
 	for _, b := range f.boxes {
-		if i := b.now(); may == nil || may(i.Owner) {
+		if i := b.currentInfo(); may == nil || may(i.Owner) {
 			all = append(all, i)
 		}
 	}
@@ -216,7 +216,7 @@ func (f *fakeCore) List(_ context.Context, may func(owner uint32) bool) ([]spec.
 	return all, nil
 }
 
-func (b *fakeBox) now() spec.Info {
+func (b *fakeBox) currentInfo() spec.Info {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.info
@@ -255,10 +255,10 @@ type fakeHandle struct {
 }
 
 func (h *fakeHandle) ID() string    { return h.info.ID }
-func (h *fakeHandle) Owner() uint32 { return h.now().Owner }
+func (h *fakeHandle) Owner() uint32 { return h.currentInfo().Owner }
 
 func (h *fakeHandle) Info() (spec.Info, error) {
-	i := h.now()
+	i := h.currentInfo()
 	i.Reused = h.reused
 	return i, nil
 }
@@ -288,7 +288,7 @@ func (h *fakeHandle) Verify(context.Context, bool) error { return h.usable() }
 func (h *fakeHandle) Untie(context.Context, protocol.Untie) error { return h.usable() }
 
 func (h *fakeHandle) usable() error {
-	switch h.now().State {
+	switch h.currentInfo().State {
 	case spec.StateStopped:
 		return &fault.SandboxError{ID: h.ID(), Err: fault.ErrNotRunning}
 	case spec.StatePaused:

@@ -39,8 +39,8 @@ const keepTime = 5 * time.Second
 
 func newHandles(core Core) *handles { return &handles{core: core, open: map[string]*handle{}} }
 
-// with calls f with the sandbox open.
-func (hs *handles) with(ctx context.Context, id string, f func(Sandbox) error) error {
+// withSandbox calls f with the sandbox open.
+func (hs *handles) withSandbox(ctx context.Context, id string, f func(Sandbox) error) error {
 	h, err := hs.hold(ctx, id, f)
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func (hs *handles) with(ctx context.Context, id string, f func(Sandbox) error) e
 	return nil
 }
 
-// hold is with, and keeps the sandbox open until release.
+// hold is withSandbox, and keeps the sandbox open until release.
 //
 // If the sandbox was already open and is gone, hold opens the name again and calls f once more:
 // another sandbox may have the name now.
@@ -59,7 +59,7 @@ func (hs *handles) hold(ctx context.Context, id string, f func(Sandbox) error) (
 		if err != nil {
 			return nil, err
 		}
-		err = hs.try(h, f)
+		err = hs.callHandle(h, f)
 		if err == nil {
 			return h, nil
 		}
@@ -74,8 +74,8 @@ func (hs *handles) hold(ctx context.Context, id string, f func(Sandbox) error) (
 	}
 }
 
-// try calls f. If f panics, try releases the handle.
-func (hs *handles) try(h *handle, f func(Sandbox) error) error {
+// callHandle calls f. If f panics, callHandle releases the handle.
+func (hs *handles) callHandle(h *handle, f func(Sandbox) error) error {
 	returned := false
 	defer func() {
 		if !returned {
@@ -94,7 +94,7 @@ func (hs *handles) acquire(ctx context.Context, id string) (h *handle, fresh boo
 	for {
 		h, mine := hs.enter(id)
 		if mine {
-			return h, true, hs.fill(ctx, h)
+			return h, true, hs.openSandbox(ctx, h)
 		}
 		select {
 		case <-h.ready:
@@ -106,7 +106,7 @@ func (hs *handles) acquire(ctx context.Context, id string) (h *handle, fresh boo
 			return h, false, nil
 		}
 		hs.release(h)
-		// Another try makes sense only if the context of the call that opened has ended.
+		// Another attempt makes sense only if the context of the call that opened has ended.
 		if !errors.Is(h.err, context.Canceled) && !errors.Is(h.err, context.DeadlineExceeded) {
 			return nil, false, h.err
 		}
@@ -130,8 +130,8 @@ func (hs *handles) enter(id string) (h *handle, mine bool) {
 	return h, false
 }
 
-// fill opens the sandbox. After an error it releases the handle.
-func (hs *handles) fill(ctx context.Context, h *handle) error {
+// openSandbox opens the sandbox. After an error it releases the handle.
+func (hs *handles) openSandbox(ctx context.Context, h *handle) error {
 	h.err = errPanic
 	defer func() {
 		close(h.ready)

@@ -18,19 +18,19 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
-// A hostile client speaks to a server in bytes.
-type hostile struct {
+// A hostileClient speaks to a server in bytes.
+type hostileClient struct {
 	t     testing.TB
 	world *world
 	conn  *net.UnixConn
 	done  <-chan struct{}
 }
 
-func newHostile(t testing.TB, w *world, uid uint32) *hostile {
+func newHostileClient(t testing.TB, w *world, uid uint32) *hostileClient {
 	t.Helper()
 	conn, done := w.socket(t, uid)
 	t.Cleanup(func() { conn.Close() })
-	return &hostile{t, w, conn, done}
+	return &hostileClient{t, w, conn, done}
 }
 
 // frame is a body with its header.
@@ -39,7 +39,7 @@ func frame(files int, body string) string {
 	return string([]byte{byte(files), byte(n >> 16), byte(n >> 8), byte(n)}) + body
 }
 
-func (h *hostile) send(bytes string, fds ...int) {
+func (h *hostileClient) send(bytes string, fds ...int) {
 	h.t.Helper()
 	var rights []byte
 	if len(fds) > 0 {
@@ -50,10 +50,10 @@ func (h *hostile) send(bytes string, fds ...int) {
 	}
 }
 
-func (h *hostile) hello() { h.send(frame(0, fmt.Sprintf(`{"protocol":%d}`, protocol.Protocol))) }
+func (h *hostileClient) hello() { h.send(frame(0, fmt.Sprintf(`{"protocol":%d}`, protocol.Protocol))) }
 
 // call opens a call and sends these bytes on it.
-func (h *hostile) call(bytes string, fds ...int) *channel.Conn {
+func (h *hostileClient) call(bytes string, fds ...int) *channel.Conn {
 	h.t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -103,23 +103,23 @@ func (w *world) serves(t testing.TB) {
 
 func TestTrunksThatAreNone(t *testing.T) {
 	null := testhost.OpenNull(t, 4)
-	for name, attack := range map[string]func(h *hostile){
-		"nothing":                       func(*hostile) {},
-		"no hello":                      func(h *hostile) { h.send(frame(1, ""), null[0]) },
-		"a hello that is none":          func(h *hostile) { h.send(frame(0, "{")) },
-		"a hello of another version":    func(h *hostile) { h.send(frame(0, `{"protocol":99}`)) },
-		"a long hello":                  func(h *hostile) { h.send(frame(0, strings.Repeat(" ", protocol.MaxHello+1))) },
-		"HTTP":                          func(h *hostile) { h.send("GET / HTTP/1.1\r\n\r\n") },
-		"calls without descriptors":     func(h *hostile) { h.hello(); h.send(frame(1, "")) },
-		"a call with a body":            func(h *hostile) { h.hello(); h.send(frame(1, "x"), null[0]) },
-		"a call with three descriptors": func(h *hostile) { h.hello(); h.send(frame(3, ""), null[:3]...) },
-		"zeros":                         func(h *hostile) { h.hello(); h.send(strings.Repeat("\x00", 1<<16)) },
-		"a call on no socket":           func(h *hostile) { h.hello(); h.send(frame(1, ""), null[0]) },
+	for name, attack := range map[string]func(h *hostileClient){
+		"nothing":                       func(*hostileClient) {},
+		"no hello":                      func(h *hostileClient) { h.send(frame(1, ""), null[0]) },
+		"a hello that is none":          func(h *hostileClient) { h.send(frame(0, "{")) },
+		"a hello of another version":    func(h *hostileClient) { h.send(frame(0, `{"protocol":99}`)) },
+		"a long hello":                  func(h *hostileClient) { h.send(frame(0, strings.Repeat(" ", protocol.MaxHello+1))) },
+		"HTTP":                          func(h *hostileClient) { h.send("GET / HTTP/1.1\r\n\r\n") },
+		"calls without descriptors":     func(h *hostileClient) { h.hello(); h.send(frame(1, "")) },
+		"a call with a body":            func(h *hostileClient) { h.hello(); h.send(frame(1, "x"), null[0]) },
+		"a call with three descriptors": func(h *hostileClient) { h.hello(); h.send(frame(3, ""), null[:3]...) },
+		"zeros":                         func(h *hostileClient) { h.hello(); h.send(strings.Repeat("\x00", 1<<16)) },
+		"a call on no socket":           func(h *hostileClient) { h.hello(); h.send(frame(1, ""), null[0]) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			before := openFiles()
-			h := newHostile(t, w, 0)
+			h := newHostileClient(t, w, 0)
 			attack(h)
 			h.conn.Close()
 			<-h.done
@@ -165,7 +165,7 @@ func TestRequestsThatAreNone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := openFiles()
-			h := newHostile(t, w, 0)
+			h := newHostileClient(t, w, 0)
 			h.hello()
 			c := h.call(test.bytes, test.fds...)
 			a, err := answer(t, c)
@@ -200,7 +200,7 @@ func TestControlsThatAreNone(t *testing.T) {
 		"descriptors": frame(1, `{"tell":true}`),
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHostile(t, w, 0)
+			h := newHostileClient(t, w, 0)
 			h.hello()
 			c := h.call(frame(0, hang) + bytes)
 			if a, err := answer(t, c); err == nil && a.Error == nil {
@@ -209,7 +209,7 @@ func TestControlsThatAreNone(t *testing.T) {
 		})
 	}
 	t.Run("signals of every number", func(t *testing.T) {
-		h := newHostile(t, w, 0)
+		h := newHostileClient(t, w, 0)
 		h.hello()
 		c := h.call(frame(0, hang) + frame(0, `{"signal":-5}`) + frame(0, `{"signal":100000}`) + frame(0, `{"signal":9}`))
 		if a, err := answer(t, c); err != nil || a.Result == nil {
@@ -217,7 +217,7 @@ func TestControlsThatAreNone(t *testing.T) {
 		}
 	})
 	t.Run("more than anybody needs", func(t *testing.T) {
-		h := newHostile(t, w, 0)
+		h := newHostileClient(t, w, 0)
 		h.hello()
 		c := h.call(frame(0, `{"op":"start","id":"box","command":{"args":["stopped"]}}`) +
 			strings.Repeat(frame(0, `{"signal":15}`), 2*maxPending))
@@ -234,7 +234,7 @@ func TestControlsThatAreNone(t *testing.T) {
 func TestThousandsOfHalfOpenCalls(t *testing.T) {
 	w := newWorld(t, Rule{User: "1001", Calls: 50})
 	before := openFiles()
-	h := newHostile(t, w, 1001)
+	h := newHostileClient(t, w, 1001)
 	h.hello()
 	refusals := 0
 	for range 2000 {
@@ -267,7 +267,7 @@ func TestThousandsOfHalfOpenCalls(t *testing.T) {
 func TestADescriptorBomb(t *testing.T) {
 	w := newWorld(t, Rule{User: "1001", Descriptors: 20})
 	box(t, w.client(t, 1001), "box")
-	h := newHostile(t, w, 1001)
+	h := newHostileClient(t, w, 1001)
 	h.hello()
 	// Its connections are two; a call is one, and the files that it keeps.
 	h.call(frame(3, `{"op":"events"}`), testhost.OpenNull(t, 3)...)
@@ -285,7 +285,7 @@ func TestDescriptorsOfHalfARequestCount(t *testing.T) {
 	for name, length := range map[string]int{"short": 1000, "long": 2 * smallRequest} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, Rule{User: "1001", Descriptors: 40})
-			h := newHostile(t, w, 1001)
+			h := newHostileClient(t, w, 1001)
 			h.hello()
 			header := frame(8, strings.Repeat(" ", length))[:headerSize]
 			before := openFiles()
@@ -308,7 +308,7 @@ const headerSize = 4
 // them; its short ones go on.
 func TestLongRequestsWaitForEachOther(t *testing.T) {
 	w := newWorld(t, Rule{User: "1001"})
-	h := newHostile(t, w, 1001)
+	h := newHostileClient(t, w, 1001)
 	h.hello()
 	for range 3 * maxLong {
 		h.call("\x00\x40\x00\x00" + strings.Repeat(" ", 100_000))
@@ -327,7 +327,7 @@ func TestRequestsAreBounded(t *testing.T) {
 		"values": `{"op":"applied","id":"box","stamps":[{}` + strings.Repeat(",{}", protocol.MaxValues) + `]}`,
 		"bytes":  `{"op":"list"}` + strings.Repeat(" ", protocol.MaxRequest),
 	} {
-		h := newHostile(t, w, 1001)
+		h := newHostileClient(t, w, 1001)
 		h.hello()
 		c := h.call("")
 		ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
@@ -350,7 +350,7 @@ func TestRequestsAreBounded(t *testing.T) {
 // Not even an error brings back all that was sent.
 func TestErrorsAreBounded(t *testing.T) {
 	w := newWorld(t, Rule{User: "1001"})
-	h := newHostile(t, w, 1001)
+	h := newHostileClient(t, w, 1001)
 	h.hello()
 	long := strings.Repeat("x", 50_000)
 	for _, body := range []string{
@@ -395,7 +395,7 @@ func FuzzServer(f *testing.F) {
 		if root {
 			uid = 0
 		}
-		h := newHostile(t, w, uid)
+		h := newHostileClient(t, w, uid)
 		if len(trunk) > 0 {
 			h.send(string(trunk))
 		}

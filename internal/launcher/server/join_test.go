@@ -53,7 +53,7 @@ func TestAFullSocketEndsWithTheLauncherAfterAJoin(t *testing.T) {
 	w := newWorld(t)
 	c := w.client(t, 0)
 	box(t, c, "box")
-	h := newHostile(t, w, 0)
+	h := newHostileClient(t, w, 0)
 	h.hello()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

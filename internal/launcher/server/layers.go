@@ -17,7 +17,7 @@ import (
 // withFiles calls f with the peer's sandbox, which may have stopped. It keeps no handle of a
 // stopped sandbox.
 func (c *call) withFiles(ctx context.Context, f func(Sandbox) error) error {
-	err := c.server.handles.with(ctx, c.request.ID, c.own(f))
+	err := c.server.handles.withSandbox(ctx, c.request.ID, c.checkedOwner(f))
 	if !errors.Is(err, fault.ErrNotRunning) {
 		return err
 	}
@@ -26,7 +26,7 @@ func (c *call) withFiles(ctx context.Context, f func(Sandbox) error) error {
 		return err
 	}
 	defer box.Release()
-	return c.own(f)(box)
+	return c.checkedOwner(f)(box)
 }
 
 // layers hands out the writes of a sandbox: one tree in each answer, followed by answers with the
@@ -51,7 +51,7 @@ func (c *call) layers(ctx context.Context) (*protocol.Answer, error) {
 		}
 	}()
 	for i := range trees {
-		if err := c.tree(ctx, &trees[i]); err != nil {
+		if err := c.sendTree(ctx, &trees[i]); err != nil {
 			return nil, err
 		}
 		_ = trees[i].Close() // as above
@@ -64,8 +64,8 @@ func (c *call) applied(ctx context.Context) error {
 	return c.withFiles(ctx, func(box Sandbox) error { return box.Applied(ctx, c.request.Tree, c.request.Stamps) })
 }
 
-// tree sends one tree with the descriptors of its layers, and then its lists.
-func (c *call) tree(ctx context.Context, t *launcher.HeldTree) error {
+// sendTree sends one tree with the descriptors of its layers, and then its lists.
+func (c *call) sendTree(ctx context.Context, t *launcher.HeldTree) error {
 	w := &protocol.WireTree{OverlayHead: t.OverlayHead, Stamped: t.Stamped(), Found: t.Host != nil}
 	var files []*os.File
 	for _, l := range t.Layers {

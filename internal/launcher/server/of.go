@@ -15,19 +15,19 @@ func Of(l *launcher.Launcher) Core { return core{l} }
 type core struct{ *launcher.Launcher }
 
 func (c core) Create(ctx context.Context, r protocol.Create, from Sources) (Sandbox, error) {
-	return boxed(c.Launcher.Create(ctx, r, from))
+	return asInterface(c.Launcher.Create(ctx, r, from))
 }
 
 func (c core) Open(ctx context.Context, id string) (Sandbox, error) {
-	return boxed(c.Launcher.Open(ctx, id))
+	return asInterface(c.Launcher.Open(ctx, id))
 }
 
 func (c core) OpenStopped(ctx context.Context, id string) (Sandbox, error) {
-	return boxed(c.Launcher.OpenStopped(ctx, id))
+	return asInterface(c.Launcher.OpenStopped(ctx, id))
 }
 
-// boxed returns the sandbox as an interface. After an error the interface is nil.
-func boxed(s *launcher.Sandbox, err error) (Sandbox, error) {
+// asInterface returns the sandbox as an interface. After an error the interface is nil.
+func asInterface(s *launcher.Sandbox, err error) (Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -178,9 +178,9 @@ func (p *peer) placesLocked() int {
 	return places
 }
 
-// made ends a create that takeSandbox has counted. After success it counts the new sandbox id. Root
+// endCreate ends a create that takeSandbox has counted. After success it counts the new sandbox id. Root
 // takes no places.
-func (p *peer) made(name, id string, err error) {
+func (p *peer) endCreate(name, id string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.all {

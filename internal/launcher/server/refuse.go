@@ -83,7 +83,7 @@ func (r *refusals) enter(uid uint32, end func()) bool {
 	case r.count < maxRefusals && u.closing < maxRefusalsPerUser:
 		r.count++
 		u.closing++
-		r.closing.Go(func() { r.work(uid, end) })
+		r.closing.Go(func() { r.closeNext(uid, end) })
 	case r.waiting < maxWaitingRefusals && len(u.waiting) < maxWaitingRefusalsPerUser:
 		r.waiting++
 		u.waiting = append(u.waiting, end)
@@ -94,8 +94,8 @@ func (r *refusals) enter(uid uint32, end func()) bool {
 	return true
 }
 
-// work ends a connection, and then the connections that wait.
-func (r *refusals) work(uid uint32, end func()) {
+// closeNext ends a connection, and then the connections that wait.
+func (r *refusals) closeNext(uid uint32, end func()) {
 	for end != nil {
 		end()
 		uid, end = r.next(uid)

@@ -276,8 +276,8 @@ func (u UserName) uid() (uint32, error) {
 	return uint32(number), err
 }
 
-// of returns the rule for a user, or nil.
-func (r Rules) of(uid uint32) *Rule {
+// forUser returns the rule for a user, or nil.
+func (r Rules) forUser(uid uint32) *Rule {
 	if uid == 0 || uid == uint32(os.Geteuid()) {
 		return everything(uid)
 	}

@@ -65,12 +65,12 @@ func TestRulesOfAFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := r.of(1001)
+	got := r.forUser(1001)
 	if got == nil || got.Workspaces[0] != dir || got.Limits.Memory != 2<<30 || got.Limits.Pids != 128 ||
 		got.Sandboxes != 3 || got.Blanks == nil || *got.Blanks != 0 || got.Calls != defaultCalls || got.all {
 		t.Errorf("%+v", got)
 	}
-	if r.of(1002) != nil || !r.of(0).all || !r.of(uint32(os.Geteuid())).all {
+	if r.forUser(1002) != nil || !r.forUser(0).all || !r.forUser(uint32(os.Geteuid())).all {
 		t.Error("others' rules are wrong")
 	}
 	if err := os.Chmod(path, 0o666); err != nil {
@@ -355,7 +355,7 @@ func TestTheRuleSeesTheOverlaysOfASnapshot(t *testing.T) {
 	w.core.beginnings = map[string]protocol.Beginning{
 		"bare of 1001": {}, "overlaid of 1001": {Overlays: []string{"/etc"}, Cwd: "/etc"},
 	}
-	h := newHostile(t, w, 1001)
+	h := newHostileClient(t, w, 1001)
 	h.hello()
 	for snap, refused := range map[string]bool{"bare": false, "overlaid": true} {
 		a, err := answer(t, h.call(frame(0, `{"op":"create","create":{"from":"`+snap+`","config":{}}}`)))
@@ -384,8 +384,8 @@ func TestHeldStoresHavePlaces(t *testing.T) {
 		t.Error(err)
 	}
 	core.retired.Store(1)
-	p.made("a", "a", nil)
-	p.made("b", "b", nil)
+	p.endCreate("a", "a", nil)
+	p.endCreate("b", "b", nil)
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
 	if err := p.takeSandbox(ctx, core, "a"); err == nil {
@@ -422,14 +422,14 @@ func TestChangesOfTheNetworkAreWithinTheRule(t *testing.T) {
 	if _, err := named.ChangeNetwork(t.Context(), "named", protocol.NetworkRequest{Grant: allow}); err != nil {
 		t.Errorf("an allowed address: %v", err)
 	}
-	if got := w.core.box("named").now().Config.Allow; !slices.Equal(got, allow.Allow) {
+	if got := w.core.box("named").currentInfo().Config.Allow; !slices.Equal(got, allow.Allow) {
 		t.Errorf("the sandbox allows %q", got)
 	}
 	if _, err := networked.ChangeNetwork(t.Context(), "networked", protocol.NetworkRequest{Grant: allow}); !errors.Is(err, fault.ErrRefused) {
 		t.Errorf("a private address: %v", err)
 	}
 	for _, name := range []string{"bare", "networked"} {
-		if now := w.core.box(name).now().Config; now.Network == spec.NetworkFull {
+		if now := w.core.box(name).currentInfo().Config; now.Network == spec.NetworkFull {
 			t.Errorf("%s: %+v", name, now.Grant())
 		}
 	}

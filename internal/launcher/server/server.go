@@ -94,7 +94,7 @@ func New(core Core, rules Rules, log *slog.Logger) *Server {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.draining, s.drain = context.WithCancel(s.ctx)
 	s.handles = newHandles(core)
-	s.events = newEvents(s.handles, core, s.clients.ofAll())
+	s.events = newEvents(s.handles, core, s.clients.forAll())
 	return s
 }
 
@@ -118,7 +118,7 @@ func (s *Server) Serve(l Source) error {
 			return nil
 		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ECONNABORTED):
 			// The host or the process has no free descriptors or memory now: try again later.
-			s.clients.ofAll().Error("accept a connection", "error", err)
+			s.clients.forAll().Error("accept a connection", "error", err)
 		default:
 			return err
 		}
@@ -136,19 +136,19 @@ func (s *Server) logRefused(err error) {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		uid, err = r.uid, r.err
 	}
-	s.clients.of(uid).Warn("a client's connection was not taken", "error", err)
+	s.clients.forUser(uid).Warn("a client's connection was not taken", "error", err)
 }
 
 // Take takes over a connection, serves it in the background, and returns.
 func (s *Server) Take(conn *net.UnixConn) error {
-	_, err := s.take(conn)
+	_, err := s.acceptConn(conn)
 	return err
 }
 
 // ServeConn takes over a connection and serves it. It returns after the end of the connection and
 // of all its calls.
 func (s *Server) ServeConn(conn *net.UnixConn) error {
-	done, err := s.take(conn)
+	done, err := s.acceptConn(conn)
 	if err != nil {
 		return err
 	}
@@ -168,8 +168,8 @@ func (s *Server) Connect() (*net.UnixConn, error) {
 	return descriptor.UnixConn(theirs)
 }
 
-// take begins to serve a connection. The returned channel is closed at the connection's end.
-func (s *Server) take(conn *net.UnixConn) (<-chan struct{}, error) {
+// acceptConn begins to serve a connection. The returned channel is closed at the connection's end.
+func (s *Server) acceptConn(conn *net.UnixConn) (<-chan struct{}, error) {
 	uid, groups, err := peerOf(conn)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -199,7 +199,7 @@ func (s *Server) admit(channel *channel.Conn, uid uint32, groups []uint32, done 
 	}
 	p := s.peers[uid]
 	if p == nil {
-		rule := s.rules.of(uid)
+		rule := s.rules.forUser(uid)
 		if rule == nil {
 			return refused("the launcher has no rule for user %d; run this as root, or ask root for a rule in the file of the launcher's --rules (docs/launcher.md)", uid)
 		}

@@ -33,19 +33,19 @@ func TestMain(m *testing.M) { os.Exit(testhost.RunServing(m)) }
 
 func openFiles() int { return len(testhost.Descriptors()) }
 
-// logged is what a server has logged.
-type logged struct {
+// capturedLog is what a server has logged.
+type capturedLog struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *logged) Write(p []byte) (int, error) {
+func (l *capturedLog) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-func (l *logged) String() string {
+func (l *capturedLog) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
@@ -54,12 +54,12 @@ func (l *logged) String() string {
 type world struct {
 	*Server
 	core *fakeCore
-	log  *logged
+	log  *capturedLog
 }
 
 func newWorld(t testing.TB, rules ...Rule) *world {
 	t.Helper()
-	core, log := newFakeCore(), &logged{}
+	core, log := newFakeCore(), &capturedLog{}
 	for i := range rules {
 		if err := rules[i].complete(); err != nil {
 			t.Fatal(err)
@@ -411,7 +411,7 @@ func TestARemovalOfOneSandboxLeavesALaterOne(t *testing.T) {
 	if err := c.RemoveCreated(t.Context(), "x", first.Created); err != nil {
 		t.Fatal(err)
 	}
-	if b := w.core.box("x"); b == nil || b.now().State != spec.StateRunning {
+	if b := w.core.box("x"); b == nil || b.currentInfo().State != spec.StateRunning {
 		t.Fatal("the later sandbox was removed")
 	}
 	if _, err := c.Create(t.Context(), protocol.Create{Name: "y"}); !errors.Is(err, fault.ErrRefused) {
@@ -682,7 +682,7 @@ func TestPeersAreKeptApart(t *testing.T) {
 	if _, err := a.Create(ctx, protocol.Create{Name: "b", Reuse: true}); !errors.Is(err, fault.ErrExists) {
 		t.Errorf("create with the name of another's that has died: %v", err)
 	}
-	if i := w.core.box("b").now(); i.Owner != 1002 {
+	if i := w.core.box("b").currentInfo(); i.Owner != 1002 {
 		t.Error("it was replaced")
 	}
 	box(t, a, "a2")

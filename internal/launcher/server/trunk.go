@@ -63,7 +63,7 @@ func (t *trunk) serve() {
 }
 
 // log logs actions of the client.
-func (t *trunk) log() userLog { return t.server.clients.of(t.peer.uid) }
+func (t *trunk) log() userLog { return t.server.clients.forUser(t.peer.uid) }
 
 // listen takes calls. It returns nil at the connection's end.
 func (t *trunk) listen() error {

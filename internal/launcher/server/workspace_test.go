@@ -35,8 +35,8 @@ func TestAWorkspaceForALiveSandboxIsHeldToTheRule(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if b := w.core.box("x"); b.now().Config.Workspace != mine || b.from.UID != 1001 || b.from.Files[mine] == nil {
-		t.Errorf("the launcher was asked for %q with %+v", b.now().Config.Workspace, b.from)
+	if b := w.core.box("x"); b.currentInfo().Config.Workspace != mine || b.from.UID != 1001 || b.from.Files[mine] == nil {
+		t.Errorf("the launcher was asked for %q with %+v", b.currentInfo().Config.Workspace, b.from)
 	}
 	if err := w.client(t, 0).SetWorkspace(t.Context(), "x", outside); err != nil {
 		t.Errorf("root: %v", err)
