@@ -81,13 +81,13 @@ func (e *ConflictError) Error() string {
 	}
 	done := "nothing was applied"
 	if len(e.Applied) > 0 {
-		done = "all was taken back but for " + named("/", e.Applied)
+		done = "all was taken back but for " + listPaths("/", e.Applied)
 	}
 	if len(e.Kept) > 0 {
-		done += ", and files of the host that could not go back are kept as " + named("/", e.Kept)
+		done += ", and files of the host that could not go back are kept as " + listPaths("/", e.Kept)
 	}
 	if len(e.Directories) > 0 {
-		done = "all was applied in " + named("/", e.Directories) + "; in the other directories " + done
+		done = "all was applied in " + listPaths("/", e.Directories) + "; in the other directories " + done
 	}
 	return done + ", since the host has changed meanwhile; name other paths, or overwrite these:\n" + strings.Join(lines, "\n")
 }
@@ -123,7 +123,7 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (_ *Applied, err er
 	}()
 	conflicts := &ConflictError{}
 	for _, t := range c.trees {
-		paths, ok := chosen.of(t)
+		paths, ok := chosen.pathsOf(t)
 		if !ok {
 			continue
 		}
@@ -132,15 +132,15 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (_ *Applied, err er
 			continue
 		}
 		if err := t.Applicable(); err != nil {
-			return nil, about(c.id, err)
+			return nil, errorAbout(c.id, err)
 		}
 		p, err := c.plan(ctx, t, paths, o)
 		if err != nil {
-			return nil, c.why(err)
+			return nil, c.explain(err)
 		}
 		plans = append(plans, p)
 		p.mark()
-		p.tell(done, conflicts)
+		p.addTo(done, conflicts)
 	}
 	conflicting := len(conflicts.Conflicts) > 0 && !o.Overwrite
 	if conflicting || o.DryRun { // no commit verifies the content
@@ -155,7 +155,7 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (_ *Applied, err er
 		return done, nil
 	}
 	if err := unlisted(plans, o); err != nil {
-		return nil, about(c.id, err)
+		return nil, errorAbout(c.id, err)
 	}
 	for i, p := range plans {
 		if err := c.commit(ctx, p); err != nil {
@@ -178,16 +178,16 @@ func unlisted(plans []*treePlan, o ApplyOptions) error {
 		for _, c := range p.Changes() {
 			c = p.tree.Absolute(c)
 			was, ok := listed[c.Path]
-			if same := ok && was.Kind == c.Kind && was.Type == c.Type && was.Was == c.Was && was.Opaque == c.Opaque; !same && o.takes(c) {
-				return fmt.Errorf("%w: %s; nothing was applied", ErrUnlisted, named("/", []string{c.Path}))
+			if same := ok && was.Kind == c.Kind && was.Type == c.Type && was.Was == c.Was && was.Opaque == c.Opaque; !same && o.includes(c) {
+				return fmt.Errorf("%w: %s; nothing was applied", ErrUnlisted, listPaths("/", []string{c.Path}))
 			}
 		}
 	}
 	return nil
 }
 
-// takes says whether a change is not left out for its type.
-func (o ApplyOptions) takes(c Change) bool {
+// includes says whether a change is not left out for its type.
+func (o ApplyOptions) includes(c Change) bool {
 	return c.Kind == Deleted || c.Type != TypeSocket && (c.Type != TypeDevice || o.Devices)
 }
 
@@ -206,7 +206,7 @@ func afterOthers(err error, plans []*treePlan) error {
 		conflict.Directories = dirs
 		return err
 	}
-	return fmt.Errorf("%w; all was applied in %s", err, named("/", dirs))
+	return fmt.Errorf("%w; all was applied in %s", err, listPaths("/", dirs))
 }
 
 // A treePlan is the plan for one tree.
@@ -275,7 +275,7 @@ func (p *treePlan) mark() {
 // tellChanges adds the changes of a plan that is done with. It takes the plan's own
 // list, which may be long.
 func (p *treePlan) tellChanges(done *Applied, o ApplyOptions) {
-	changes := slices.DeleteFunc(p.Changes(), func(c Change) bool { return !o.takes(c) })
+	changes := slices.DeleteFunc(p.Changes(), func(c Change) bool { return !o.includes(c) })
 	for i := range changes {
 		changes[i] = p.tree.Absolute(changes[i])
 	}
@@ -286,8 +286,8 @@ func (p *treePlan) tellChanges(done *Applied, o ApplyOptions) {
 	done.Changes = append(done.Changes, changes...)
 }
 
-// tell adds the paths that the plan leaves out, and its conflicts.
-func (p *treePlan) tell(done *Applied, conflicts *ConflictError) {
+// addTo adds the paths that the plan leaves out, and its conflicts.
+func (p *treePlan) addTo(done *Applied, conflicts *ConflictError) {
 	done.Held = append(done.Held, p.absolute(p.Held())...)
 	for _, r := range p.absolute(p.Refused()) {
 		if r.Reason == apply.SetuidBit || r.Reason == apply.Capabilities {
@@ -322,18 +322,18 @@ func (c *Changes) commit(ctx context.Context, p *treePlan) error {
 		return late
 	}
 	if err != nil {
-		return c.why(err)
+		return c.explain(err)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTime)
 	defer cancel()
 	err = c.source.Applied(ctx, p.tree.Path, report.Stamps)
 	p.tree.Remember(report.Stamps)
 	if cannotNote(err) { // the next call would be refused, too
-		return about(c.id, fmt.Errorf("all was applied in %s, but %s: %w", p.tree.Path, forgotten, err))
+		return errorAbout(c.id, fmt.Errorf("all was applied in %s, but %s: %w", p.tree.Path, forgotten, err))
 	}
 	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrNotRunning) { // else nothing is left that remembers
 		p.untold = true
-		return about(c.id, fmt.Errorf("all was applied in %s, but the sandbox could not be told; the next changes, diff or apply tells it: %w", p.tree.Path, err))
+		return errorAbout(c.id, fmt.Errorf("all was applied in %s, but the sandbox could not be told; the next changes, diff or apply tells it: %w", p.tree.Path, err))
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ type bench struct {
 
 	mu       sync.Mutex
 	attached int
-	play     *played
+	play     *playedCommand
 	result   sandbox.Result
 }
 
@@ -45,7 +45,7 @@ func (b *bench) Create(context.Context, sandbox.Request) (sandbox.Instance, erro
 }
 
 func (b *bench) Start(_ context.Context, c sandbox.Command, _ [3]*os.File) (sandbox.Execution, error) {
-	p := &played{id: "e1", end: make(chan struct{}), signalled: make(chan struct{}), result: b.result}
+	p := &playedCommand{id: "e1", end: make(chan struct{}), signalled: make(chan struct{}), result: b.result}
 	if c.Terminal != nil {
 		var err error
 		if p.master, p.slave, err = pty.Open(); err != nil {
@@ -88,7 +88,7 @@ func (b *bench) Attach(_ context.Context, id string) (sandbox.Execution, error) 
 	return b.play, nil
 }
 
-type played struct {
+type playedCommand struct {
 	id            string
 	master, slave *os.File
 	files         [2]*os.File
@@ -97,13 +97,13 @@ type played struct {
 	result        sandbox.Result
 }
 
-func (p *played) ID() string                        { return p.id }
-func (p *played) Started(context.Context) error     { return nil }
-func (p *played) Signal(syscall.Signal, bool) error { close(p.signalled); return nil }
-func (p *played) Terminal() *os.File                { return p.master }
-func (p *played) Output() (stdout, stderr *os.File) { return p.files[0], p.files[1] }
-func (p *played) Close() error                      { return nil }
-func (p *played) Wait(ctx context.Context) (sandbox.Result, error) {
+func (p *playedCommand) ID() string                        { return p.id }
+func (p *playedCommand) Started(context.Context) error     { return nil }
+func (p *playedCommand) Signal(syscall.Signal, bool) error { close(p.signalled); return nil }
+func (p *playedCommand) Terminal() *os.File                { return p.master }
+func (p *playedCommand) Output() (stdout, stderr *os.File) { return p.files[0], p.files[1] }
+func (p *playedCommand) Close() error                      { return nil }
+func (p *playedCommand) Wait(ctx context.Context) (sandbox.Result, error) {
 	select {
 	case <-p.end:
 		return p.result, nil
@@ -263,12 +263,12 @@ func TestCommandThatWasKilledIsNotSaidToHaveFailed(t *testing.T) {
 	}
 }
 
-// alone is a writer that counts overlapping calls of Write.
-type alone struct {
+// overlapWriter is a writer that counts overlapping calls of Write.
+type overlapWriter struct {
 	inside, overlaps, bytes atomic.Int32
 }
 
-func (w *alone) Write(b []byte) (int, error) {
+func (w *overlapWriter) Write(b []byte) (int, error) {
 	if w.inside.Add(1) > 1 {
 		w.overlaps.Add(1)
 	}
@@ -285,7 +285,7 @@ func TestOneWriterForBothStreamsGetsOneCallAtATime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var attachedTo, logged alone
+	var attachedTo, logged overlapWriter
 	attached, err := sb.Attach(t.Context(), p.ID(), &attachedTo, &attachedTo)
 	if err != nil {
 		t.Fatal(err)
@@ -305,17 +305,17 @@ func TestOneWriterForBothStreamsGetsOneCallAtATime(t *testing.T) {
 	if err := <-logs; err != nil {
 		t.Error(err)
 	}
-	for what, w := range map[string]*alone{"Attach": &attachedTo, "Logs": &logged} {
+	for what, w := range map[string]*overlapWriter{"Attach": &attachedTo, "Logs": &logged} {
 		if w.bytes.Load() != 2*rounds || w.overlaps.Load() > 0 {
 			t.Errorf("%s: %d bytes, %d calls at the same time as another", what, w.bytes.Load(), w.overlaps.Load())
 		}
 	}
 }
 
-// full is a writer that fails.
-type full struct{ err error }
+// failingWriter is a writer that fails.
+type failingWriter struct{ err error }
 
-func (w full) Write([]byte) (int, error) { return 0, w.err }
+func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 
 func TestLogsEndWithTheirWriters(t *testing.T) {
 	failed := errors.New("no space")
@@ -323,11 +323,11 @@ func TestLogsEndWithTheirWriters(t *testing.T) {
 		stdout, stderr io.Writer
 		want           error
 	}{
-		"one fails":           {full{failed}, io.Discard, failed},
-		"the only one fails":  {full{failed}, nil, failed},
-		"no one takes more":   {full{syscall.EPIPE}, full{syscall.EPIPE}, nil},
-		"both fail as one":    {full{failed}, full{failed}, failed},
-		"the other one fails": {nil, full{failed}, failed},
+		"one fails":           {failingWriter{failed}, io.Discard, failed},
+		"the only one fails":  {failingWriter{failed}, nil, failed},
+		"no one takes more":   {failingWriter{syscall.EPIPE}, failingWriter{syscall.EPIPE}, nil},
+		"both fail as one":    {failingWriter{failed}, failingWriter{failed}, failed},
+		"the other one fails": {nil, failingWriter{failed}, failed},
 	} {
 		t.Run(what, func(t *testing.T) {
 			b, sb := newBench(t)

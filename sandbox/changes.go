@@ -25,7 +25,7 @@ import (
 // Paths are absolute: a file has the same path in the sandbox and on the host.
 type Changes struct {
 	id     string
-	source layered
+	source layeredInstance
 	trees  []*layer.Tree
 	notes  []string
 	// created tells a sandbox with its files in memory from a later one with its id. Zero:
@@ -35,8 +35,8 @@ type Changes struct {
 	opened time.Time
 }
 
-// layered is an Instance whose writes lie on layers.
-type layered interface {
+// layeredInstance is an Instance whose writes lie on layers.
+type layeredInstance interface {
 	Layers(ctx context.Context) ([]layer.Overlay, error)
 	Applied(ctx context.Context, tree string, stamps map[string]layer.Stamp) error
 	Verify(ctx context.Context, sync bool) error
@@ -53,7 +53,7 @@ type layered interface {
 // Errors: ErrNotRunning and ErrNotFound; ErrUnavailable if the provider has no overlays. A
 // sandbox without overlays has no changes.
 func (s *Sandbox) Changes(ctx context.Context) (*Changes, error) {
-	source, err := capability[layered](s, "changes")
+	source, err := capability[layeredInstance](s, "changes")
 	if err != nil {
 		return nil, err
 	}
@@ -61,24 +61,24 @@ func (s *Sandbox) Changes(ctx context.Context) (*Changes, error) {
 	if s.info.Config.Storage != StorageDisk {
 		info, err := source.Describe(ctx)
 		if err != nil {
-			return nil, about(s.info.ID, err)
+			return nil, errorAbout(s.info.ID, err)
 		}
 		c.created = info.Created
 	}
 	trees, err := source.Layers(ctx)
 	if err != nil {
-		return nil, about(s.info.ID, err)
+		return nil, errorAbout(s.info.ID, err)
 	}
 	for _, t := range trees {
 		c.trees = append(c.trees, &layer.Tree{Overlay: t, RunsAs: *s.info.Config.User})
 	}
 	for _, t := range c.trees {
 		if err := t.Open(); err != nil {
-			return nil, about(s.info.ID, errors.Join(err, c.Close()))
+			return nil, errorAbout(s.info.ID, errors.Join(err, c.Close()))
 		}
 	}
 	if err := c.recover(ctx); err != nil {
-		return nil, about(s.info.ID, errors.Join(err, c.Close()))
+		return nil, errorAbout(s.info.ID, errors.Join(err, c.Close()))
 	}
 	return c, nil
 }
@@ -135,7 +135,7 @@ func (c *Changes) List(o ListOptions) iter.Seq2[Change, error] {
 			return
 		}
 		for _, t := range c.trees {
-			paths, ok := chosen.of(t)
+			paths, ok := chosen.pathsOf(t)
 			if !ok {
 				continue
 			}
@@ -144,7 +144,7 @@ func (c *Changes) List(o ListOptions) iter.Seq2[Change, error] {
 				if err == nil {
 					marks.Add(&change)
 				}
-				if !yield(t.Absolute(change), c.why(err)) {
+				if !yield(t.Absolute(change), c.explain(err)) {
 					return
 				}
 			}
@@ -176,27 +176,27 @@ func (c *Changes) Open(name string) (io.ReadCloser, error) {
 	return &verifiedFile{f, c}, nil
 }
 
-// why adds the sandbox's id to an error. If the cause is a removal of the sandbox, why
+// explain adds the sandbox's id to an error. If the cause is a removal of the sandbox, explain
 // says so: a removal cuts off the files first.
-func (c *Changes) why(err error) error {
+func (c *Changes) explain(err error) error {
 	if isOfDisk(err) {
-		return c.whyGone(err)
+		return c.explainGone(err)
 	}
-	return about(c.id, err)
+	return errorAbout(c.id, err)
 }
 
-// whyGone says if the error comes of the sandbox's removal, or of a lost write, and
+// explainGone says if the error comes of the sandbox's removal, or of a lost write, and
 // else returns it.
-func (c *Changes) whyGone(err error) error {
+func (c *Changes) explainGone(err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), availableTime)
 	defer cancel()
 	switch gone := c.source.Verify(ctx, true); { // after a removal that is going on
 	case errors.Is(gone, ErrNotFound):
 		return &Error{c.id, errRemoved}
 	case errors.Is(gone, ErrDamaged):
-		return about(c.id, gone)
+		return errorAbout(c.id, gone)
 	}
-	return about(c.id, err)
+	return errorAbout(c.id, err)
 }
 
 // isOfDisk tells whether an error is of a file system that was cut off by a removal, or
@@ -254,9 +254,9 @@ var errNoOverlay = fmt.Errorf("has no overlay, so that no change is on a layer: 
 // A choice has the chosen paths of each tree. Nil: all paths of all trees.
 type choice map[*layer.Tree][]string
 
-// of are the chosen paths of a tree: no paths for the whole tree. It is false if nothing
+// pathsOf are the chosen paths of a tree: no paths for the whole tree. It is false if nothing
 // of the tree was chosen.
-func (c choice) of(t *layer.Tree) ([]string, bool) {
+func (c choice) pathsOf(t *layer.Tree) ([]string, bool) {
 	paths, some := c[t]
 	if slices.Contains(paths, "") {
 		paths = nil
@@ -267,7 +267,7 @@ func (c choice) of(t *layer.Tree) ([]string, bool) {
 // hasHost says whether a path of the host was chosen.
 func (c choice) hasHost(trees []*layer.Tree) bool {
 	return slices.ContainsFunc(trees, func(t *layer.Tree) bool {
-		_, ok := c.of(t)
+		_, ok := c.pathsOf(t)
 		return ok && !t.Image
 	})
 }

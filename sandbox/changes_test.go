@@ -42,8 +42,8 @@ func TestChangesOfWhatIsRemovedMeanwhileSaySo(t *testing.T) {
 	}
 }
 
-// An altered is a provider of fakes, with other answers to an apply. A nil answer is the fake's.
-type altered struct {
+// An alteredFake is a provider of fakes, with other answers to an apply. A nil answer is the fake's.
+type alteredFake struct {
 	*sandboxtest.Fake
 	applied, verify func() error
 }
@@ -59,10 +59,10 @@ type fakeInstance interface {
 
 type alteredInstance struct {
 	fakeInstance
-	altered
+	alteredFake
 }
 
-func (a altered) Create(ctx context.Context, request sandbox.Request) (sandbox.Instance, error) {
+func (a alteredFake) Create(ctx context.Context, request sandbox.Request) (sandbox.Instance, error) {
 	i, err := a.Fake.Create(ctx, request)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (i alteredInstance) Verify(ctx context.Context, sync bool) error {
 }
 
 // box makes a fake with overlays.
-func (a altered) box(t *testing.T, overlays ...string) *sandbox.Sandbox {
+func (a alteredFake) box(t *testing.T, overlays ...string) *sandbox.Sandbox {
 	t.Helper()
 	a.Fake = &sandboxtest.Fake{Run: playScript}
 	m, err := sandbox.NewManager(sandbox.ManagerConfig{Prefer: []string{sandboxtest.Name}, Providers: []sandbox.Provider{a}})
@@ -103,7 +103,7 @@ func TestALateConflictNamesTheDirectoriesBeforeIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	verified := 0
-	sb := altered{verify: func() error {
+	sb := alteredFake{verify: func() error {
 		if verified++; verified == 3 { // by the apply, its first and its second commit
 			return os.WriteFile(second+"/old", []byte("theirs"), 0o644)
 		}
@@ -138,7 +138,7 @@ func TestAnApplyThatCannotBeNoted(t *testing.T) {
 	for name, first := range map[string]error{"by the apply": full, "by the next program": errors.New("the launcher is gone")} {
 		t.Run(name, func(t *testing.T) {
 			why, dir := first, t.TempDir()
-			sb := altered{applied: func() error { return why }}.box(t, dir)
+			sb := alteredFake{applied: func() error { return why }}.box(t, dir)
 			if r, err := sb.Exec(t.Context(), script("write "+dir+"/new fresh").command()); err != nil || !r.OK() {
 				t.Fatalf("%+v, %v", r, err)
 			}

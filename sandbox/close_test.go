@@ -11,14 +11,14 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox/sandboxtest"
 )
 
-// A stuck provider has sandboxes with a process that does not end.
-type stuck struct{ sandboxtest.Fake }
+// A stuckProvider has sandboxes with a process that does not end.
+type stuckProvider struct{ sandboxtest.Fake }
 
-func (s *stuck) Create(ctx context.Context, r sandbox.Request) (sandbox.Instance, error) {
-	return plain(s.Fake.Create(ctx, r))
+func (s *stuckProvider) Create(ctx context.Context, r sandbox.Request) (sandbox.Instance, error) {
+	return bareInstance(s.Fake.Create(ctx, r))
 }
 
-func (*stuck) Remove(ctx context.Context, _ string) error {
+func (*stuckProvider) Remove(ctx context.Context, _ string) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -26,7 +26,7 @@ func (*stuck) Remove(ctx context.Context, _ string) error {
 // A process that has been killed can take long to end in the kernel.
 func TestCloseSaysWhyARemovalTakesLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, err := sandbox.NewManager(sandbox.ManagerConfig{Prefer: []string{sandboxtest.Name}, Providers: []sandbox.Provider{&stuck{}}})
+		m, err := sandbox.NewManager(sandbox.ManagerConfig{Prefer: []string{sandboxtest.Name}, Providers: []sandbox.Provider{&stuckProvider{}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -80,8 +80,8 @@ type Command struct {
 	NoFiles bool
 }
 
-// plain is the command without its streams, with every other field.
-func (c *Command) plain() spec.Command {
+// withoutStreams is the command without its streams, with every other field.
+func (c *Command) withoutStreams() spec.Command {
 	return spec.Command{
 		Args: c.Args, Env: c.Env, Cwd: c.Cwd, User: c.User, Groups: c.Groups, Limits: c.Limits,
 		Timeout: Duration(c.Timeout), Grace: Grace(c.Grace), Terminal: c.Terminal, PlainNewlines: c.PlainNewlines,
@@ -91,7 +91,7 @@ func (c *Command) plain() spec.Command {
 
 // check refuses a command that makes no sense, before any request.
 func (c *Command) check() error {
-	if err := c.plain().Check(); err != nil {
+	if err := c.withoutStreams().Check(); err != nil {
 		return &ConfigError{Reason: err.Error()}
 	}
 	switch {

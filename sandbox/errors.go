@@ -94,8 +94,8 @@ type removedError struct{}
 func (removedError) Error() string        { return "was removed meanwhile" }
 func (removedError) Is(target error) bool { return target == ErrNotFound }
 
-// about adds the sandbox's id to an error that does not have it.
-func about(id string, err error) error {
+// errorAbout adds the sandbox's id to an error that does not have it.
+func errorAbout(id string, err error) error {
 	var known *Error
 	var remote *fault.SandboxError
 	var config *ConfigError

@@ -15,9 +15,9 @@ func TestAnErrorAboutASandboxKeepsAllItsCauses(t *testing.T) {
 	for _, err := range []error{
 		errors.Join(stopped, context.Canceled),
 		fmt.Errorf("after %w: %w", context.Canceled, stopped),
-		about("box", errors.Join(context.Canceled, stopped)),
+		errorAbout("box", errors.Join(context.Canceled, stopped)),
 	} {
-		got := about("box", err)
+		got := errorAbout("box", err)
 		if !errors.Is(got, ErrNotRunning) || !errors.Is(got, context.Canceled) {
 			t.Errorf("%v: not running %t, canceled %t", got, errors.Is(got, ErrNotRunning), errors.Is(got, context.Canceled))
 		}

@@ -132,8 +132,8 @@ func (t twin) transact(sb *sandbox.Sandbox, s string) sandbox.Result {
 	return r
 }
 
-// shows checks the output of a script.
-func (t twin) shows(sb *sandbox.Sandbox, s, want string) {
+// checkOutput checks the output of a script.
+func (t twin) checkOutput(sb *sandbox.Sandbox, s, want string) {
 	t.Helper()
 	if r := t.run(sb, s); string(r.Stdout) != want {
 		t.Errorf("%s: %q, %s: %s", s, r.Stdout, r.Reason, r.Stderr)
@@ -177,7 +177,7 @@ func (t twin) host(want map[string]string) {
 func TestFakeHasChangesAsASandbox(t *testing.T) {
 	eachTwin(t, func(t twin) {
 		sb := t.overlaid("")
-		t.shows(sb, "cat D/old; cat D/sub/deep", "oldsub/deep")
+		t.checkOutput(sb, "cat D/old; cat D/sub/deep", "oldsub/deep")
 		t.changes(sb)
 		t.run(sb, "write D/new fresh; write D/kept other; rm D/old; rm D/sub/deep")
 		t.changes(sb, "modified kept", "created new", "deleted old", "deleted sub/deep")
@@ -307,7 +307,7 @@ func TestFakeDiscardsAsASandbox(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.changes(sb)
-		t.shows(sb, "cat D/old; cat D/sub/deep; cat /workspace/own", "oldsub/deepkept")
+		t.checkOutput(sb, "cat D/old; cat D/sub/deep; cat /workspace/own", "oldsub/deepkept")
 	})
 }
 
@@ -335,11 +335,11 @@ func TestFakeHasTransactionsAsASandbox(t *testing.T) {
 			t.Errorf("second: %+v", r)
 		}
 		t.changes(sb, "created new", "deleted old")
-		t.shows(sb, "cat D/new; cat /workspace/own", "twoone")
+		t.checkOutput(sb, "cat D/new; cat /workspace/own", "twoone")
 		if err := sb.Undo(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
-		t.shows(sb, "cat D/new; cat /tmp/outside", "onetwo")
+		t.checkOutput(sb, "cat D/new; cat /tmp/outside", "onetwo")
 		t.run(sb, "write D/new other")
 		if err := sb.Undo(t.Context(), 1); err == nil || !strings.Contains(err.Error(), t.dir+"/new") {
 			t.Errorf("undo after a change of others: %v", err)
@@ -370,7 +370,7 @@ func TestFakesTransactionsConflictAsASandboxs(t *testing.T) {
 		if err != nil || r.Status != sandbox.StatusError || r.ExitCode != 0 || !strings.Contains(r.Reason, t.dir+"/new") {
 			t.Errorf("result: %+v, %v", r, err)
 		}
-		t.shows(sb, "cat D/new", "theirs")
+		t.checkOutput(sb, "cat D/new", "theirs")
 	})
 }
 
@@ -395,14 +395,14 @@ func TestFakeHasSnapshotsAsASandbox(t *testing.T) {
 		}
 		t.run(sb, "write D/new later")
 		fork := t.overlaid(sandbox.StorageDisk, sandbox.From(name))
-		t.shows(fork, "cat D/new; cat D/kept; cat /workspace/own; cat /tmp/lost", "freshkepthere")
+		t.checkOutput(fork, "cat D/new; cat D/kept; cat /workspace/own; cat /tmp/lost", "freshkepthere")
 		t.changes(fork, "created new", "deleted old")
 		t.run(fork, "write D/kept other")
 		if err := fork.Discard(ctx); err != nil {
 			t.Fatal(err)
 		}
 		t.changes(fork, "created new", "deleted old")
-		t.shows(sb, "cat D/new", "later")
+		t.checkOutput(sb, "cat D/new", "later")
 		if err := t.RemoveSnapshot(ctx, name); err != nil {
 			t.Error(err)
 		}

@@ -41,7 +41,7 @@ func (f *Files) Open(ctx context.Context, name string, offset, limit int64) (io.
 		return nil, &fs.PathError{Op: "open", Path: name, Err: unix.EINVAL}
 	}
 	var file *files.File
-	err := f.do(ctx, "open", name, func(c *files.Client, full string) (err error) {
+	err := f.callServer(ctx, "open", name, func(c *files.Client, full string) (err error) {
 		file, err = c.Open(ctx, full, offset, limit)
 		return err
 	})
@@ -75,7 +75,7 @@ func (f *Files) WriteFile(ctx context.Context, name string, data []byte, mode fs
 // An error of r is returned as it is. r may be called once more after ctx is done.
 func (f *Files) Write(ctx context.Context, name string, r io.Reader, mode fs.FileMode) error {
 	source := &source{r: r}
-	err := f.do(ctx, "write", name, func(c *files.Client, full string) error {
+	err := f.callServer(ctx, "write", name, func(c *files.Client, full string) error {
 		return c.Write(ctx, full, source, mode)
 	})
 	if source.err != nil {

@@ -70,8 +70,8 @@ func (s *Sandbox) Files() *Files { return s.files }
 // filesIdle is how long the program inside stays when nobody needs it.
 const filesIdle = 10 * time.Second
 
-// reach returns the connection there is, or a new one.
-func (f *Files) reach(ctx context.Context) (*files.Client, error) {
+// connect returns the connection there is, or a new one.
+func (f *Files) connect(ctx context.Context) (*files.Client, error) {
 	filer, err := capability[Filer](f.sandbox, "files")
 	if err != nil {
 		return nil, err
@@ -185,13 +185,13 @@ func (f *Files) absolute(name string) (string, error) {
 	return name, nil
 }
 
-// do does something about a name, and words the errors.
-func (f *Files) do(ctx context.Context, op, name string, do func(c *files.Client, name string) error) error {
+// callServer does something about a name, and words the errors.
+func (f *Files) callServer(ctx context.Context, op, name string, do func(c *files.Client, name string) error) error {
 	full, err := f.absolute(name)
 	if err != nil {
 		return &fs.PathError{Op: op, Path: name, Err: err}
 	}
-	client, err := f.reach(ctx)
+	client, err := f.connect(ctx)
 	if err == nil {
 		err = do(client, full)
 	}
@@ -218,7 +218,7 @@ func (f *Files) failed(op, name string, err error) error {
 	case errors.Is(err, files.ErrEnded), errors.Is(err, files.ErrSilent), errors.Is(err, files.ErrTooMany):
 		err = fmt.Errorf("%s %s %w: %w; try again", op, name, ErrUnavailable, err)
 	}
-	return about(f.sandbox.info.ID, err)
+	return errorAbout(f.sandbox.info.ID, err)
 }
 
 // Stat describes a file. A symbolic link is followed.
@@ -233,7 +233,7 @@ func (f *Files) Lstat(ctx context.Context, name string) (FileInfo, error) {
 
 func (f *Files) stat(ctx context.Context, op, name string, stat func(*files.Client, context.Context, string) (files.Info, error)) (FileInfo, error) {
 	var info files.Info
-	err := f.do(ctx, op, name, func(c *files.Client, full string) (err error) {
+	err := f.callServer(ctx, op, name, func(c *files.Client, full string) (err error) {
 		info, err = stat(c, ctx, full)
 		info.Name = path.Base(full)
 		return err
@@ -249,7 +249,7 @@ func (f *Files) stat(ctx context.Context, op, name string, stat func(*files.Clie
 func (f *Files) ReadDir(ctx context.Context, name string) iter.Seq2[FileInfo, error] {
 	return func(yield func(FileInfo, error) bool) {
 		stopped := false
-		err := f.do(ctx, "readdir", name, func(c *files.Client, full string) error {
+		err := f.callServer(ctx, "readdir", name, func(c *files.Client, full string) error {
 			for info, err := range c.List(ctx, full) {
 				if err != nil {
 					return err
@@ -268,18 +268,18 @@ func (f *Files) ReadDir(ctx context.Context, name string) iter.Seq2[FileInfo, er
 
 // Mkdir makes a directory. The umask, 022, is taken off the mode.
 func (f *Files) Mkdir(ctx context.Context, name string, mode fs.FileMode) error {
-	return f.do(ctx, "mkdir", name, func(c *files.Client, full string) error { return c.Mkdir(ctx, full, mode, false) })
+	return f.callServer(ctx, "mkdir", name, func(c *files.Client, full string) error { return c.Mkdir(ctx, full, mode, false) })
 }
 
 // MkdirAll makes a directory and those that lead to it. That it is there is no
 // error.
 func (f *Files) MkdirAll(ctx context.Context, name string, mode fs.FileMode) error {
-	return f.do(ctx, "mkdir", name, func(c *files.Client, full string) error { return c.Mkdir(ctx, full, mode, true) })
+	return f.callServer(ctx, "mkdir", name, func(c *files.Client, full string) error { return c.Mkdir(ctx, full, mode, true) })
 }
 
 // Rename moves a file or a directory; a file that has the new name is replaced.
 func (f *Files) Rename(ctx context.Context, from, to string) error {
-	return f.do(ctx, "rename", from, func(c *files.Client, full string) error {
+	return f.callServer(ctx, "rename", from, func(c *files.Client, full string) error {
 		target, err := f.absolute(to)
 		if err != nil {
 			return err
@@ -290,13 +290,13 @@ func (f *Files) Rename(ctx context.Context, from, to string) error {
 
 // Remove removes a file, a link, or a directory that is empty.
 func (f *Files) Remove(ctx context.Context, name string) error {
-	return f.do(ctx, "remove", name, func(c *files.Client, full string) error { return c.Remove(ctx, full, false) })
+	return f.callServer(ctx, "remove", name, func(c *files.Client, full string) error { return c.Remove(ctx, full, false) })
 }
 
 // RemoveAll removes a file, or a directory with all that is in it. That there is
 // none is no error. The sandbox's root is refused.
 func (f *Files) RemoveAll(ctx context.Context, name string) error {
-	return f.do(ctx, "remove", name, func(c *files.Client, full string) error {
+	return f.callServer(ctx, "remove", name, func(c *files.Client, full string) error {
 		if path.Clean(full) == "/" {
 			return unix.EBUSY
 		}
@@ -306,7 +306,7 @@ func (f *Files) RemoveAll(ctx context.Context, name string) error {
 
 // Symlink makes a symbolic link with this target, which need not exist.
 func (f *Files) Symlink(ctx context.Context, target, name string) error {
-	return f.do(ctx, "symlink", name, func(c *files.Client, full string) error {
+	return f.callServer(ctx, "symlink", name, func(c *files.Client, full string) error {
 		if target == "" || len(target) >= unix.PathMax || strings.IndexByte(target, 0) >= 0 {
 			return unix.EINVAL
 		}
@@ -316,5 +316,5 @@ func (f *Files) Symlink(ctx context.Context, target, name string) error {
 
 // Chmod changes the permissions of a file. A symbolic link is followed.
 func (f *Files) Chmod(ctx context.Context, name string, mode fs.FileMode) error {
-	return f.do(ctx, "chmod", name, func(c *files.Client, full string) error { return c.Chmod(ctx, full, mode) })
+	return f.callServer(ctx, "chmod", name, func(c *files.Client, full string) error { return c.Chmod(ctx, full, mode) })
 }

@@ -303,8 +303,8 @@ func TestFileLimitsAreErrors(t *testing.T) {
 	}
 }
 
-// ended tells a call's error, which has to come.
-func ended(t *testing.T, call func() error) error {
+// callError tells a call's error, which has to come.
+func callError(t *testing.T, call func() error) error {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- call() }()
@@ -334,7 +334,7 @@ func TestFilesSurviveTheirServersDeath(t *testing.T) {
 	if r, err := sb.Run(ctx, "pkill -x -KILL sandbox-files"); err != nil || !r.OK() {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	err = ended(t, func() error { _, err := watch.Next(ctx); return err })
+	err = callError(t, func() error { _, err := watch.Next(ctx); return err })
 	if !errors.Is(err, sandbox.ErrUnavailable) || !strings.Contains(err.Error(), "SIGKILL") {
 		t.Errorf("the watch: %v", err)
 	}
@@ -351,7 +351,7 @@ func TestFilesSurviveTheirServersDeath(t *testing.T) {
 	if _, err := files.ReadFile(short, "f"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("of one that is stopped: %v", err)
 	}
-	if err := ended(t, func() error { _, err := files.ReadFile(ctx, "f"); return err }); !errors.Is(err, sandbox.ErrUnavailable) {
+	if err := callError(t, func() error { _, err := files.ReadFile(ctx, "f"); return err }); !errors.Is(err, sandbox.ErrUnavailable) {
 		t.Errorf("of one that is stopped: %v", err)
 	}
 	if got, err := files.ReadFile(ctx, "f"); err != nil || string(got) != "x" {
@@ -371,7 +371,7 @@ func TestFilesOfAPausedOrRemovedSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		err := ended(t, func() error { _, err := files.ReadFile(ctx, "f"); return err })
+		err := callError(t, func() error { _, err := files.ReadFile(ctx, "f"); return err })
 		if !errors.Is(err, sandbox.ErrPaused) {
 			t.Errorf("paused: %v", err)
 		}
@@ -385,7 +385,7 @@ func TestFilesOfAPausedOrRemovedSandbox(t *testing.T) {
 	if err := m.Remove(ctx, sb.ID()); err != nil {
 		t.Fatal(err)
 	}
-	err := ended(t, func() error { _, err := files.ReadFile(ctx, "f"); return err })
+	err := callError(t, func() error { _, err := files.ReadFile(ctx, "f"); return err })
 	if !errors.Is(err, sandbox.ErrNotFound) && !errors.Is(err, sandbox.ErrNotRunning) && !errors.Is(err, sandbox.ErrUnavailable) {
 		t.Errorf("removed: %v", err)
 	}
@@ -398,8 +398,8 @@ func TestFilesOfAPausedOrRemovedSandbox(t *testing.T) {
 	}
 }
 
-// next takes events until one is as wanted.
-func next(t *testing.T, w *sandbox.FileWatch, want sandbox.FileEvent) {
+// awaitEvent takes events until one is as wanted.
+func awaitEvent(t *testing.T, w *sandbox.FileWatch, want sandbox.FileEvent) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
 	defer cancel()
@@ -445,7 +445,7 @@ func TestWatchTellsWhatChanges(t *testing.T) {
 			if err := step.do(); err != nil {
 				t.Fatal(err)
 			}
-			next(t, w, step.want)
+			awaitEvent(t, w, step.want)
 		}
 		gone, cancel := context.WithCancel(ctx)
 		cancel()
@@ -493,7 +493,7 @@ func TestWatchSaysThatEventsWereLost(t *testing.T) {
 	if err := files.Mkdir(ctx, "after", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	next(t, w, sandbox.FileEvent{Type: sandbox.FileCreated, Path: "/workspace/after", Dir: true})
+	awaitEvent(t, w, sandbox.FileEvent{Type: sandbox.FileCreated, Path: "/workspace/after", Dir: true})
 }
 
 // Links lead where they lead inside, whoever swaps them meanwhile.

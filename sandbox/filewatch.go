@@ -35,7 +35,7 @@ const (
 // caller must close it.
 func (f *Files) Watch(ctx context.Context, name string) (*FileWatch, error) {
 	w := &FileWatch{files: f, name: name}
-	err := f.do(ctx, "watch", name, func(c *files.Client, full string) (err error) {
+	err := f.callServer(ctx, "watch", name, func(c *files.Client, full string) (err error) {
 		w.root = path.Clean(full)
 		w.watch, err = c.Watch(ctx, full)
 		return err

@@ -33,7 +33,7 @@ func (s *Sandbox) CloseAfter(grace time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closing {
-		return about(s.info.ID, errManagerClosed)
+		return errorAbout(s.info.ID, errManagerClosed)
 	}
 	at := time.Now().Add(grace)
 	if d := m.leaving[s.info.ID]; d != nil {
@@ -46,13 +46,13 @@ func (s *Sandbox) CloseAfter(grace time.Duration) error {
 		return nil
 	}
 	d := &departure{sandbox: s, at: at, gone: make(chan struct{})}
-	d.timer = time.AfterFunc(grace, func() { m.leave(d) })
+	d.timer = time.AfterFunc(grace, func() { m.depart(d) })
 	m.leaving[s.info.ID] = d
 	return nil
 }
 
-// leave carries out a departure at its time.
-func (m *Manager) leave(d *departure) {
+// depart carries out a departure at its time.
+func (m *Manager) depart(d *departure) {
 	m.mu.Lock()
 	isTime := m.leaving[d.sandbox.info.ID] == d && !d.begun && d.held == 0 && !time.Now().Before(d.at)
 	d.begun = d.begun || isTime
@@ -74,9 +74,9 @@ func (m *Manager) remove(d *departure) {
 	close(d.gone)
 }
 
-// keep puts off the departure of a sandbox, or waits until the sandbox has left. The caller must then call tell with
+// holdDeparture puts off the departure of a sandbox, or waits until the sandbox has left. The caller must then call tell with
 // whether it has got the sandbox: true calls the departure off, false lets it happen at its time.
-func (m *Manager) keep(ctx context.Context, id string) (tell func(isKept bool), err error) {
+func (m *Manager) holdDeparture(ctx context.Context, id string) (tell func(isKept bool), err error) {
 	m.mu.Lock()
 	d := m.leaving[id]
 	stays := d != nil && !d.begun

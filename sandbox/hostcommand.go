@@ -296,10 +296,10 @@ func (e *hostExecution) describe() {
 		r.PeakMemory = uint64(usage.Maxrss) << 10
 	}
 	switch {
-	case e.why == endedTimeout && (status.Signaled() || e.asked()):
+	case e.why == endedTimeout && (status.Signaled() || e.wasAsked()):
 		r.Status, r.ExitCode = spec.StatusTimedOut, spec.ExitTimedOut
 		r.Reason = fmt.Sprintf("the command was still running after %s and %s", e.command.Timeout, e.farewell(status))
-	case e.why == endedGaveUp && (status.Signaled() || e.asked()):
+	case e.why == endedGaveUp && (status.Signaled() || e.wasAsked()):
 		sig := unix.SIGTERM
 		if status.Signaled() && status.Signal() == unix.SIGKILL {
 			sig = unix.SIGKILL
@@ -324,15 +324,15 @@ func (e *hostExecution) describe() {
 	e.result = r
 }
 
-// asked says that this program has sent SIGTERM, with a grace.
-func (e *hostExecution) asked() bool {
+// wasAsked says that this program has sent SIGTERM, with a grace.
+func (e *hostExecution) wasAsked() bool {
 	return e.why != endedItself && e.command.Grace > 0 && !e.until.IsZero()
 }
 
 // farewell tells how this program has ended the command.
 func (e *hostExecution) farewell(status syscall.WaitStatus) string {
 	switch killed := status.Signaled() && status.Signal() == unix.SIGKILL; {
-	case killed && e.asked():
+	case killed && e.wasAsked():
 		return fmt.Sprintf("was killed with all it had started, since it did not end within %s after SIGTERM", e.command.Grace)
 	case killed:
 		return "was killed with all it had started"

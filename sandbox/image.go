@@ -154,7 +154,7 @@ func (m *Manager) VerifyImage(ctx context.Context, name string) error {
 }
 
 func (m *Manager) imageKeeper() (ImageKeeper, error) {
-	providers, err := m.inUse()
+	providers, err := m.usedProviders()
 	if err != nil {
 		return nil, err
 	}

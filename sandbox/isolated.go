@@ -16,9 +16,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// isolated makes sandboxes by a launcher, to which it connects when it is first
+// An isolatedProvider makes sandboxes by a launcher, to which it connects when it is first
 // used, and again when the launcher has gone.
-type isolated struct {
+type isolatedProvider struct {
 	connect func(ctx context.Context) (*protocol.Client, *ownLauncher, error)
 
 	// turn is held by the caller that connects or disconnects.
@@ -33,20 +33,20 @@ type isolated struct {
 	interrupt context.CancelFunc
 }
 
-func newIsolated(c ManagerConfig) (*isolated, error) {
+func newIsolatedProvider(c ManagerConfig) (*isolatedProvider, error) {
 	connect, err := connector(c)
-	return &isolated{connect: connect, turn: semaphore.NewWeighted(1)}, err
+	return &isolatedProvider{connect: connect, turn: semaphore.NewWeighted(1)}, err
 }
 
-func (p *isolated) Name() string { return ProviderIsolated }
+func (p *isolatedProvider) Name() string { return ProviderIsolated }
 
-func (p *isolated) Available(ctx context.Context) error {
-	_, err := p.reach(ctx)
+func (p *isolatedProvider) Available(ctx context.Context) error {
+	_, err := p.connection(ctx)
 	return err
 }
 
-// reach returns the connection there is, or a new one.
-func (p *isolated) reach(ctx context.Context) (*protocol.Client, error) {
+// connection returns the connection there is, or a new one.
+func (p *isolatedProvider) connection(ctx context.Context) (*protocol.Client, error) {
 	if client, err := p.connected(); client != nil || err != nil {
 		return client, err
 	}
@@ -62,18 +62,18 @@ func (p *isolated) reach(ctx context.Context) (*protocol.Client, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, availableTime)
 	defer cancel()
-	if err := p.begin(cancel); err != nil {
+	if err := p.beginConnect(cancel); err != nil {
 		return nil, err
 	}
 	client, own, err := p.connect(ctx)
-	return p.keep(client, own, err)
+	return p.endConnect(client, own, err)
 }
 
-// ask returns the answer of a launcher, and after an error no answer: an interface is nil
+// askLauncher returns the answer of a launcher, and after an error no answer: an interface is nil
 // then.
-func ask[T any](ctx context.Context, p *isolated, question func(c *protocol.Client) (T, error)) (T, error) {
+func askLauncher[T any](ctx context.Context, p *isolatedProvider, question func(c *protocol.Client) (T, error)) (T, error) {
 	var none T
-	client, err := p.reach(ctx)
+	client, err := p.connection(ctx)
 	if err != nil {
 		return none, err
 	}
@@ -85,7 +85,7 @@ func ask[T any](ctx context.Context, p *isolated, question func(c *protocol.Clie
 }
 
 // connected returns the connection, nil if there is none that works.
-func (p *isolated) connected() (*protocol.Client, error) {
+func (p *isolatedProvider) connected() (*protocol.Client, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -97,8 +97,8 @@ func (p *isolated) connected() (*protocol.Client, error) {
 	return nil, nil
 }
 
-// begin lets Close interrupt the attempt to connect.
-func (p *isolated) begin(interrupt context.CancelFunc) error {
+// beginConnect lets Close interrupt the attempt to connect.
+func (p *isolatedProvider) beginConnect(interrupt context.CancelFunc) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -108,9 +108,9 @@ func (p *isolated) begin(interrupt context.CancelFunc) error {
 	return nil
 }
 
-// keep ends the attempt to connect. Close waits for its turn; keep disconnects a client
+// endConnect ends the attempt to connect. Close waits for its turn; endConnect disconnects a client
 // that came after Close.
-func (p *isolated) keep(client *protocol.Client, own *ownLauncher, err error) (*protocol.Client, error) {
+func (p *isolatedProvider) endConnect(client *protocol.Client, own *ownLauncher, err error) (*protocol.Client, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.interrupt = nil
@@ -125,7 +125,7 @@ func (p *isolated) keep(client *protocol.Client, own *ownLauncher, err error) (*
 
 // disconnect ends the connection, and the launcher if it is the program's own. The
 // caller has its turn. After an error of ctx another call goes on.
-func (p *isolated) disconnect(ctx context.Context) error {
+func (p *isolatedProvider) disconnect(ctx context.Context) error {
 	p.mu.Lock()
 	client, own := p.client, p.own
 	p.mu.Unlock()
@@ -144,7 +144,7 @@ func (p *isolated) disconnect(ctx context.Context) error {
 	return err
 }
 
-func (p *isolated) Close() error {
+func (p *isolatedProvider) Close() error {
 	p.mu.Lock()
 	p.closed = true
 	if p.interrupt != nil {
@@ -156,7 +156,7 @@ func (p *isolated) Close() error {
 	return p.disconnect(context.Background())
 }
 
-func (p *isolated) Create(ctx context.Context, r Request) (_ Instance, err error) {
+func (p *isolatedProvider) Create(ctx context.Context, r Request) (_ Instance, err error) {
 	if r.Config, err = WithIDs(r.Config); err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (p *isolated) Create(ctx context.Context, r Request) (_ Instance, err error
 	if r.Config.UpstreamProxy, proxies, err = resolveUpstream(r.Config.UpstreamProxy); err != nil {
 		return nil, err
 	}
-	client, err := p.reach(ctx)
+	client, err := p.connection(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -190,20 +190,20 @@ func launchRequest(r Request) protocol.Create {
 	}
 }
 
-func (p *isolated) Open(ctx context.Context, id string) (Instance, error) {
-	return ask(ctx, p, func(c *protocol.Client) (Instance, error) {
+func (p *isolatedProvider) Open(ctx context.Context, id string) (Instance, error) {
+	return askLauncher(ctx, p, func(c *protocol.Client) (Instance, error) {
 		info, err := c.Info(ctx, id)
 		return &isolatedInstance{provider: p, info: isolatedInfo(info)}, err
 	})
 }
 
-func (p *isolated) Remove(ctx context.Context, id string) error {
+func (p *isolatedProvider) Remove(ctx context.Context, id string) error {
 	return p.remove(ctx, id, time.Time{})
 }
 
 // remove removes a sandbox. If created is not zero, a sandbox that was made at another time stays.
-func (p *isolated) remove(ctx context.Context, id string, created time.Time) error {
-	client, err := p.reach(ctx)
+func (p *isolatedProvider) remove(ctx context.Context, id string, created time.Time) error {
+	client, err := p.connection(ctx)
 	if err != nil {
 		return err
 	}
@@ -215,16 +215,16 @@ func (p *isolated) remove(ctx context.Context, id string, created time.Time) err
 	return errors.Join(client.RemoveCreated(ctx, id, created), recovered)
 }
 
-func (p *isolated) List(ctx context.Context) ([]Info, error) {
-	list, err := ask(ctx, p, func(c *protocol.Client) ([]Info, error) { return c.List(ctx) })
+func (p *isolatedProvider) List(ctx context.Context) ([]Info, error) {
+	list, err := askLauncher(ctx, p, func(c *protocol.Client) ([]Info, error) { return c.List(ctx) })
 	for i := range list {
 		list[i] = isolatedInfo(list[i])
 	}
 	return list, err
 }
 
-func (p *isolated) Events(ctx context.Context) (Events, error) {
-	return ask(ctx, p, func(c *protocol.Client) (Events, error) { return c.Events(ctx) })
+func (p *isolatedProvider) Events(ctx context.Context) (Events, error) {
+	return askLauncher(ctx, p, func(c *protocol.Client) (Events, error) { return c.Events(ctx) })
 }
 
 func isolatedInfo(i spec.Info) Info {
@@ -234,7 +234,7 @@ func isolatedInfo(i spec.Info) Info {
 
 // An isolatedInstance is one sandbox of a launcher.
 type isolatedInstance struct {
-	provider *isolated
+	provider *isolatedProvider
 	info     Info
 }
 
@@ -244,18 +244,18 @@ func (i *isolatedInstance) Remove(ctx context.Context) error {
 	if len(i.info.Config.Overlays) > 0 { // only these can have an apply to end
 		return i.provider.remove(ctx, i.info.ID, i.info.Created)
 	}
-	return i.do(ctx, func(c *protocol.Client, id string) error { return c.RemoveCreated(ctx, id, i.info.Created) })
+	return i.call(ctx, func(c *protocol.Client, id string) error { return c.RemoveCreated(ctx, id, i.info.Created) })
 }
 
 func (i *isolatedInstance) Start(ctx context.Context, c Command, stdio [3]*os.File) (Execution, error) {
-	return ask(ctx, i.provider, func(client *protocol.Client) (Execution, error) {
-		return client.Start(ctx, i.info.ID, c.plain(), stdio)
+	return askLauncher(ctx, i.provider, func(client *protocol.Client) (Execution, error) {
+		return client.Start(ctx, i.info.ID, c.withoutStreams(), stdio)
 	})
 }
 
 // StartFiles has the launcher run the program that it brings along.
 func (i *isolatedInstance) StartFiles(ctx context.Context, stdin, stdout *os.File) (FileServer, error) {
-	return ask(ctx, i.provider, func(c *protocol.Client) (FileServer, error) {
+	return askLauncher(ctx, i.provider, func(c *protocol.Client) (FileServer, error) {
 		process, err := c.StartFiles(ctx, i.info.ID, stdin, stdout)
 		return &isolatedFiles{process}, err
 	})
@@ -276,15 +276,15 @@ func (f *isolatedFiles) Wait(ctx context.Context) error {
 }
 
 func (i *isolatedInstance) Attach(ctx context.Context, execID string) (Execution, error) {
-	return ask(ctx, i.provider, func(c *protocol.Client) (Execution, error) { return c.Attach(ctx, i.info.ID, execID) })
+	return askLauncher(ctx, i.provider, func(c *protocol.Client) (Execution, error) { return c.Attach(ctx, i.info.ID, execID) })
 }
 
 func (i *isolatedInstance) Execs(ctx context.Context) ([]ExecInfo, error) {
-	return ask(ctx, i.provider, func(c *protocol.Client) ([]ExecInfo, error) { return c.Execs(ctx, i.info.ID) })
+	return askLauncher(ctx, i.provider, func(c *protocol.Client) ([]ExecInfo, error) { return c.Execs(ctx, i.info.ID) })
 }
 
 func (i *isolatedInstance) Describe(ctx context.Context) (Info, error) {
-	client, err := i.provider.reach(ctx)
+	client, err := i.provider.connection(ctx)
 	if err != nil {
 		return Info{}, err
 	}
@@ -299,12 +299,12 @@ func (i *isolatedInstance) Describe(ctx context.Context) (Info, error) {
 }
 
 func (i *isolatedInstance) Stats(ctx context.Context) (Stats, error) {
-	return ask(ctx, i.provider, func(c *protocol.Client) (Stats, error) { return c.Stats(ctx, i.info.ID) })
+	return askLauncher(ctx, i.provider, func(c *protocol.Client) (Stats, error) { return c.Stats(ctx, i.info.ID) })
 }
 
-// do has the launcher do something about the sandbox.
-func (i *isolatedInstance) do(ctx context.Context, do func(c *protocol.Client, id string) error) error {
-	client, err := i.provider.reach(ctx)
+// call has the launcher do something about the sandbox.
+func (i *isolatedInstance) call(ctx context.Context, do func(c *protocol.Client, id string) error) error {
+	client, err := i.provider.connection(ctx)
 	if err != nil {
 		return err
 	}
@@ -312,53 +312,53 @@ func (i *isolatedInstance) do(ctx context.Context, do func(c *protocol.Client, i
 }
 
 func (i *isolatedInstance) Pause(ctx context.Context) error {
-	return i.do(ctx, func(c *protocol.Client, id string) error { return c.Pause(ctx, id) })
+	return i.call(ctx, func(c *protocol.Client, id string) error { return c.Pause(ctx, id) })
 }
 
 func (i *isolatedInstance) Resume(ctx context.Context) error {
-	return i.do(ctx, func(c *protocol.Client, id string) error { return c.Resume(ctx, id) })
+	return i.call(ctx, func(c *protocol.Client, id string) error { return c.Resume(ctx, id) })
 }
 
 func (i *isolatedInstance) Update(ctx context.Context, l Limits) error {
-	return i.do(ctx, func(c *protocol.Client, id string) error { return c.Update(ctx, id, l) })
+	return i.call(ctx, func(c *protocol.Client, id string) error { return c.Update(ctx, id, l) })
 }
 
 func (i *isolatedInstance) SetWorkspace(ctx context.Context, dir string) error {
-	return i.do(ctx, func(c *protocol.Client, id string) error { return c.SetWorkspace(ctx, id, dir) })
+	return i.call(ctx, func(c *protocol.Client, id string) error { return c.SetWorkspace(ctx, id, dir) })
 }
 
 func (i *isolatedInstance) Layers(ctx context.Context) ([]layer.Overlay, error) {
-	return ask(ctx, i.provider, func(c *protocol.Client) ([]layer.Overlay, error) { return c.Layers(ctx, i.info.ID) })
+	return askLauncher(ctx, i.provider, func(c *protocol.Client) ([]layer.Overlay, error) { return c.Layers(ctx, i.info.ID) })
 }
 
 func (i *isolatedInstance) Applied(ctx context.Context, tree string, stamps map[string]layer.Stamp) error {
-	return i.do(ctx, func(c *protocol.Client, id string) error { return c.Applied(ctx, id, tree, stamps) })
+	return i.call(ctx, func(c *protocol.Client, id string) error { return c.Applied(ctx, id, tree, stamps) })
 }
 
 func (i *isolatedInstance) Verify(ctx context.Context, sync bool) error {
-	return i.do(ctx, func(c *protocol.Client, id string) error { return c.Verify(ctx, id, sync) })
+	return i.call(ctx, func(c *protocol.Client, id string) error { return c.Verify(ctx, id, sync) })
 }
 
 func (i *isolatedInstance) Untie(ctx context.Context, u protocol.Untie) error {
-	return i.do(ctx, func(c *protocol.Client, id string) error { return c.Untie(ctx, id, u) })
+	return i.call(ctx, func(c *protocol.Client, id string) error { return c.Untie(ctx, id, u) })
 }
 
 func (i *isolatedInstance) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	return ask(ctx, i.provider, func(c *protocol.Client) (net.Conn, error) {
+	return askLauncher(ctx, i.provider, func(c *protocol.Client) (net.Conn, error) {
 		return c.Dial(ctx, i.info.ID, protocol.Target{Network: network, Address: address})
 	})
 }
 
 func (i *isolatedInstance) Undo(ctx context.Context, n int) error {
-	return i.do(ctx, func(c *protocol.Client, id string) error { return c.Undo(ctx, id, n) })
+	return i.call(ctx, func(c *protocol.Client, id string) error { return c.Undo(ctx, id, n) })
 }
 
 func (i *isolatedInstance) Snapshot(ctx context.Context, name string) error {
-	return i.do(ctx, func(c *protocol.Client, id string) error { return c.Snapshot(ctx, id, name) })
+	return i.call(ctx, func(c *protocol.Client, id string) error { return c.Snapshot(ctx, id, name) })
 }
 
 func (i *isolatedInstance) Discard(ctx context.Context) error {
-	return i.do(ctx, func(c *protocol.Client, id string) error {
+	return i.call(ctx, func(c *protocol.Client, id string) error {
 		if _, err := recoverTrees(ctx, c, i.info.Config.Overlays); err != nil {
 			return err
 		}
@@ -366,12 +366,12 @@ func (i *isolatedInstance) Discard(ctx context.Context) error {
 	})
 }
 
-func (p *isolated) Snapshots(ctx context.Context) ([]string, error) {
-	return ask(ctx, p, func(c *protocol.Client) ([]string, error) { return c.Snapshots(ctx) })
+func (p *isolatedProvider) Snapshots(ctx context.Context) ([]string, error) {
+	return askLauncher(ctx, p, func(c *protocol.Client) ([]string, error) { return c.Snapshots(ctx) })
 }
 
-func (p *isolated) RemoveSnapshot(ctx context.Context, name string) error {
-	client, err := p.reach(ctx)
+func (p *isolatedProvider) RemoveSnapshot(ctx context.Context, name string) error {
+	client, err := p.connection(ctx)
 	if err != nil {
 		return err
 	}

@@ -17,27 +17,27 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// local runs commands on the host without any isolation: as this program's user, with the
+// localProvider runs commands on the host without any isolation: as this program's user, with the
 // environment of this program and of the configuration, in the workspace. A missing
 // workspace is made, with its parents. The timeout of a command, and the end of a command,
 // end its process group. Results say that nothing was isolated and no limit enforced.
 //
-// local is never a fallback: it is used only if it is named. Its sandboxes end with this
+// localProvider is never a fallback: it is used only if it is named. Its sandboxes end with this
 // program.
-type local struct {
+type localProvider struct {
 	// mu guards the fields below.
 	mu        sync.Mutex
 	sandboxes map[string]*localInstance
 	closed    bool
 }
 
-func newLocal() *local { return &local{sandboxes: map[string]*localInstance{}} }
+func newLocalProvider() *localProvider { return &localProvider{sandboxes: map[string]*localInstance{}} }
 
-func (p *local) Name() string { return ProviderLocal }
+func (p *localProvider) Name() string { return ProviderLocal }
 
-func (p *local) Available(context.Context) error { return nil }
+func (p *localProvider) Available(context.Context) error { return nil }
 
-func (p *local) Create(_ context.Context, r Request) (Instance, error) {
+func (p *localProvider) Create(_ context.Context, r Request) (Instance, error) {
 	if err := refuseOther(r, localRequest(r)); err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (p *local) Create(_ context.Context, r Request) (Instance, error) {
 		}
 		info := there.info
 		info.Reused = true
-		return &reused{there, info}, nil
+		return &reusedInstance{there, info}, nil
 	}
 	if r.Config.Workspace != "" {
 		path, err := hostpaths.Absolute(r.Config.Workspace)
@@ -76,15 +76,15 @@ func (p *local) Create(_ context.Context, r Request) (Instance, error) {
 	return i, nil
 }
 
-// A reused instance is one that Up found.
-type reused struct {
+// A reusedInstance is one that Up found.
+type reusedInstance struct {
 	*localInstance
 	info Info
 }
 
-func (r *reused) Info() Info { return r.info }
+func (r *reusedInstance) Info() Info { return r.info }
 
-func (p *local) Open(_ context.Context, id string) (Instance, error) {
+func (p *localProvider) Open(_ context.Context, id string) (Instance, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	i, ok := p.sandboxes[id]
@@ -94,7 +94,7 @@ func (p *local) Open(_ context.Context, id string) (Instance, error) {
 	return i, nil
 }
 
-func (p *local) Remove(_ context.Context, id string) error {
+func (p *localProvider) Remove(_ context.Context, id string) error {
 	p.mu.Lock()
 	i, ok := p.sandboxes[id]
 	delete(p.sandboxes, id)
@@ -118,7 +118,7 @@ func (i *localInstance) Remove(context.Context) error {
 	return nil
 }
 
-func (p *local) List(context.Context) ([]Info, error) {
+func (p *localProvider) List(context.Context) ([]Info, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var infos []Info
@@ -129,7 +129,7 @@ func (p *local) List(context.Context) ([]Info, error) {
 }
 
 // Close ends all that runs.
-func (p *local) Close() error {
+func (p *localProvider) Close() error {
 	p.mu.Lock()
 	all := slices.Collect(maps.Values(p.sandboxes))
 	clear(p.sandboxes)
@@ -162,7 +162,7 @@ func localCommand(c Command) Command {
 
 // A localInstance is a workspace with its commands.
 type localInstance struct {
-	provider *local
+	provider *localProvider
 	info     Info
 
 	// mu guards the fields below.

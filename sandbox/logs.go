@@ -48,7 +48,7 @@ func (s *Sandbox) CopyLogs(ctx context.Context, execID string, o LogOptions) (er
 	}
 	defer func() {
 		if err != nil {
-			err = about(s.info.ID, fmt.Errorf("exec %s: %w", execID, err))
+			err = errorAbout(s.info.ID, fmt.Errorf("exec %s: %w", execID, err))
 		}
 	}()
 	execution, err := a.Attach(ctx, execID)

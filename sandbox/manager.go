@@ -127,12 +127,12 @@ func OpenManager(ctx context.Context, c ManagerConfig) (*Manager, error) {
 }
 
 func (m *Manager) register(c ManagerConfig) error {
-	isolated, err := newIsolated(c)
+	isolated, err := newIsolatedProvider(c)
 	if err != nil {
 		return err
 	}
 	m.known[ProviderIsolated] = isolated
-	m.known[ProviderLocal] = newLocal()
+	m.known[ProviderLocal] = newLocalProvider()
 	for _, p := range c.Providers {
 		if p == nil || p.Name() == "" {
 			return &ConfigError{Reason: "Providers: one is nil or has no name"}
@@ -157,7 +157,7 @@ func (m *Manager) provider(ctx context.Context, name string) (Provider, error) {
 
 // ofProvider adds to an error its operation, and the provider that it is about. Errors of isolated name the launcher.
 func ofProvider(p Provider, operation string, err error) error {
-	if _, ok := p.(*isolated); !ok {
+	if _, ok := p.(*isolatedProvider); !ok {
 		err = fmt.Errorf("provider %s: %w", p.Name(), err)
 	}
 	if operation != "" {
@@ -166,10 +166,10 @@ func ofProvider(p Provider, operation string, err error) error {
 	return err
 }
 
-// use returns the provider of this name, or the preferred one. To find out whether it
+// chooseProvider returns the provider of this name, or the preferred one. To find out whether it
 // can be had takes time, for which nothing is locked.
-func (m *Manager) use(ctx context.Context, name string) (Provider, error) {
-	used, err := m.inUse()
+func (m *Manager) chooseProvider(ctx context.Context, name string) (Provider, error) {
+	used, err := m.usedProviders()
 	if err != nil {
 		return nil, err
 	}
@@ -198,8 +198,8 @@ func (m *Manager) use(ctx context.Context, name string) (Provider, error) {
 
 var errManagerClosed = fmt.Errorf("the manager %w, or was not made by NewManager", ErrClosed)
 
-// inUse are the providers that sandboxes may be of.
-func (m *Manager) inUse() ([]Provider, error) {
+// usedProviders are the providers that sandboxes may be of.
+func (m *Manager) usedProviders() ([]Provider, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed || len(m.used) == 0 {
@@ -268,31 +268,31 @@ func (m *Manager) create(ctx context.Context, r Request, options []CreateOption)
 	if _, err := o.Config.Complete(); err != nil {
 		return nil, err
 	}
-	p, err := m.use(ctx, o.provider)
+	p, err := m.chooseProvider(ctx, o.provider)
 	if err != nil {
-		return nil, about(o.Name, err)
+		return nil, errorAbout(o.Name, err)
 	}
-	tell, err := m.keep(ctx, o.Name)
+	tell, err := m.holdDeparture(ctx, o.Name)
 	if err != nil {
-		return nil, about(o.Name, err)
+		return nil, errorAbout(o.Name, err)
 	}
 	instance, err := p.Create(ctx, o.Request)
 	tell(err == nil)
 	if err != nil {
-		return nil, about(o.Name, err)
+		return nil, errorAbout(o.Name, err)
 	}
 	return newSandbox(m, p, instance), nil
 }
 
 // Get finds a sandbox by its id, with any maker, also a stopped one. Errors: ErrNotFound.
 func (m *Manager) Get(ctx context.Context, id string) (*Sandbox, error) {
-	providers, err := m.inUse()
+	providers, err := m.usedProviders()
 	if err != nil {
-		return nil, about(id, err)
+		return nil, errorAbout(id, err)
 	}
-	tell, err := m.keep(ctx, id)
+	tell, err := m.holdDeparture(ctx, id)
 	if err != nil {
-		return nil, about(id, err)
+		return nil, errorAbout(id, err)
 	}
 	isKept := false
 	defer func() { tell(isKept) }()
@@ -303,7 +303,7 @@ func (m *Manager) Get(ctx context.Context, id string) (*Sandbox, error) {
 			return newSandbox(m, p, instance), nil
 		}
 		if !errors.Is(err, ErrNotFound) {
-			return nil, about(id, err)
+			return nil, errorAbout(id, err)
 		}
 	}
 	return nil, &Error{id, ErrNotFound}
@@ -311,7 +311,7 @@ func (m *Manager) Get(ctx context.Context, id string) (*Sandbox, error) {
 
 // List describes all sandboxes, with any maker, sorted by id.
 func (m *Manager) List(ctx context.Context) ([]Info, error) {
-	providers, err := m.inUse()
+	providers, err := m.usedProviders()
 	if err != nil {
 		return nil, err
 	}
@@ -332,13 +332,13 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 // Remove ends all that runs in a sandbox and removes the sandbox, in any state, by its id
 // alone. It goes on when ctx ends. A missing sandbox is no error.
 func (m *Manager) Remove(ctx context.Context, id string) error {
-	providers, err := m.inUse()
+	providers, err := m.usedProviders()
 	if err != nil {
-		return about(id, err)
+		return errorAbout(id, err)
 	}
 	for _, p := range providers {
 		if err := p.Remove(ctx, id); err != nil && !errors.Is(err, ErrNotFound) {
-			return about(id, err)
+			return errorAbout(id, err)
 		}
 	}
 	return nil
@@ -347,7 +347,7 @@ func (m *Manager) Remove(ctx context.Context, id string) error {
 // Events tells events of all sandboxes of the provider that the Manager prefers, from its
 // return on. The caller must close it.
 func (m *Manager) Events(ctx context.Context) (Events, error) {
-	providers, err := m.inUse()
+	providers, err := m.usedProviders()
 	if err != nil {
 		return nil, err
 	}

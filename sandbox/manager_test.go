@@ -297,7 +297,7 @@ func TestCloseAfterGivesASandboxGrace(t *testing.T) {
 	if r, err := kept.Run(t.Context(), "true"); err != nil || !r.OK() || !there("later") {
 		t.Errorf("got %+v, %v", r, err)
 	}
-	removed := &removals{Provider: &sandboxtest.Fake{}}
+	removed := &failingRemover{Provider: &sandboxtest.Fake{}}
 	m, err = sandbox.NewManager(sandbox.ManagerConfig{Providers: []sandbox.Provider{removed}, Prefer: []string{"fake"}})
 	if err != nil {
 		t.Fatal(err)
@@ -357,18 +357,18 @@ func TestTheLaterTimeOfACloseAfterCounts(t *testing.T) {
 	}
 }
 
-// removals is a provider that can't remove.
-type removals struct{ sandbox.Provider }
+// failingRemover is a provider that can't remove.
+type failingRemover struct{ sandbox.Provider }
 
 var errStuck = errors.New("stuck")
 
-func (r removals) Create(ctx context.Context, request sandbox.Request) (sandbox.Instance, error) {
-	return plain(r.Provider.Create(ctx, request))
+func (r failingRemover) Create(ctx context.Context, request sandbox.Request) (sandbox.Instance, error) {
+	return bareInstance(r.Provider.Create(ctx, request))
 }
 
-func (removals) Remove(context.Context, string) error { return errStuck }
+func (failingRemover) Remove(context.Context, string) error { return errStuck }
 
-// plain returns an instance without any optional ability.
-func plain(i sandbox.Instance, err error) (sandbox.Instance, error) {
+// bareInstance returns an instance without any optional ability.
+func bareInstance(i sandbox.Instance, err error) (sandbox.Instance, error) {
 	return struct{ sandbox.Instance }{i}, err
 }

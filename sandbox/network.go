@@ -38,7 +38,7 @@ func (s *Sandbox) RaiseSensitivity(ctx context.Context, level Sensitivity) (Netw
 }
 
 func (s *Sandbox) changeNetwork(ctx context.Context, grant *NetworkGrant, level Sensitivity) (change NetworkChange, err error) {
-	err = do(s, "change of the network", func(n NetworkChanger) (err error) {
+	err = withAbility(s, "change of the network", func(n NetworkChanger) (err error) {
 		change, err = n.ChangeNetwork(ctx, grant, level)
 		return err
 	})
@@ -55,7 +55,7 @@ type NetworkLogger interface {
 // reasons contain texts of the sandbox, without control characters.
 func (s *Sandbox) NetworkEvents(ctx context.Context, follow bool) iter.Seq2[NetworkEvent, error] {
 	return func(yield func(NetworkEvent, error) bool) {
-		err := do(s, "log of the network", func(n NetworkLogger) error {
+		err := withAbility(s, "log of the network", func(n NetworkLogger) error {
 			for event, err := range n.NetworkEvents(ctx, follow) {
 				if err != nil {
 					return err
@@ -97,7 +97,7 @@ type NetworkAsker interface {
 // removed, or when the processes of the network end. SetNetwork without Ask also ends the connections that were
 // allowed. The error of DecideNetwork is never nil. All calls have returned by then.
 func (s *Sandbox) DecideNetwork(ctx context.Context, allow func(context.Context, NetworkQuestion) bool) error {
-	return do(s, "decisions about the network", func(n NetworkAsker) error {
+	return withAbility(s, "decisions about the network", func(n NetworkAsker) error {
 		socket, err := n.NetworkDecider(ctx)
 		if err != nil {
 			return err
@@ -113,7 +113,7 @@ func (s *Sandbox) DecideNetwork(ctx context.Context, allow func(context.Context,
 }
 
 func (i *isolatedInstance) NetworkDecider(ctx context.Context) (*os.File, error) {
-	return ask(ctx, i.provider, func(c *protocol.Client) (*os.File, error) { return c.NetworkDecider(ctx, i.info.ID) })
+	return askLauncher(ctx, i.provider, func(c *protocol.Client) (*os.File, error) { return c.NetworkDecider(ctx, i.info.ID) })
 }
 
 // errEnough ends a loop over events.
@@ -131,7 +131,7 @@ func SuggestRules(events []NetworkEvent) []string { return rules.SuggestFor(even
 
 func (i *isolatedInstance) NetworkEvents(ctx context.Context, follow bool) iter.Seq2[NetworkEvent, error] {
 	return func(yield func(NetworkEvent, error) bool) {
-		client, err := i.provider.reach(ctx)
+		client, err := i.provider.connection(ctx)
 		if err != nil {
 			yield(NetworkEvent{}, err)
 			return
@@ -151,7 +151,7 @@ func (i *isolatedInstance) ChangeNetwork(ctx context.Context, grant *NetworkGran
 		own.UpstreamProxy = shown
 		request.Grant, request.Upstream = &own, proxies
 	}
-	return ask(ctx, i.provider, func(c *protocol.Client) (NetworkChange, error) { return c.ChangeNetwork(ctx, i.info.ID, request) })
+	return askLauncher(ctx, i.provider, func(c *protocol.Client) (NetworkChange, error) { return c.ChangeNetwork(ctx, i.info.ID, request) })
 }
 
 // resolveUpstream parts the upstream proxy of a configuration from its password. The environment is that of this process.

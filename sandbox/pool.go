@@ -27,13 +27,13 @@ func (m *Manager) ResizePool(ctx context.Context, c PoolConfig) (PoolStats, erro
 }
 
 func (m *Manager) pool(ctx context.Context, c *PoolConfig) (PoolStats, error) {
-	p, err := m.use(ctx, ProviderIsolated)
+	p, err := m.chooseProvider(ctx, ProviderIsolated)
 	if err != nil {
 		return PoolStats{}, err
 	}
-	launcher, ok := p.(*isolated)
+	launcher, ok := p.(*isolatedProvider)
 	if !ok {
 		return PoolStats{}, &ConfigError{Reason: fmt.Sprintf("the provider %q of this program has no pool", ProviderIsolated)}
 	}
-	return ask(ctx, launcher, func(client *protocol.Client) (PoolStats, error) { return client.Pool(ctx, c) })
+	return askLauncher(ctx, launcher, func(client *protocol.Client) (PoolStats, error) { return client.Pool(ctx, c) })
 }

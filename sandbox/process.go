@@ -62,7 +62,7 @@ func (p *Process) Started(ctx context.Context) error {
 	if notRun, ok := errors.AsType[*NotRunError](err); ok {
 		return advised(notRun)
 	}
-	return about(p.sandbox.info.ID, err)
+	return errorAbout(p.sandbox.info.ID, err)
 }
 
 // Joining returns a channel that is closed when the command of a transaction has succeeded and its
@@ -153,7 +153,7 @@ func (p *Process) wait() (Result, error) {
 		p.blame(&r)
 	}
 	copied := p.finish(&r, err != nil || r.Status == StatusTimedOut)
-	return r, about(p.sandbox.info.ID, errors.Join(err, copied, p.execution.Close()))
+	return r, errorAbout(p.sandbox.info.ID, errors.Join(err, copied, p.execution.Close()))
 }
 
 // blame says in the Result that the caller ended the command. If processes can only be
@@ -254,7 +254,7 @@ func (p *Process) signal(sig syscall.Signal, tree bool) error {
 	}
 	err := p.execution.Signal(sig, tree)
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return about(p.sandbox.info.ID, fmt.Errorf("signal %d: %w", int(sig), err))
+		return errorAbout(p.sandbox.info.ID, fmt.Errorf("signal %d: %w", int(sig), err))
 	}
 	return err
 }
@@ -270,5 +270,5 @@ func (p *Process) Close() error {
 	if _, waited := p.Wait(); waited != nil && !errors.Is(waited, ErrClosed) {
 		err = errors.Join(err, waited)
 	}
-	return about(p.sandbox.info.ID, err)
+	return errorAbout(p.sandbox.info.ID, err)
 }

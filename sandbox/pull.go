@@ -33,7 +33,7 @@ type pull struct {
 }
 
 // PullImage implements [ImageKeeper].
-func (p *isolated) PullImage(ctx context.Context, text string, o PullOptions) (_ Image, err error) {
+func (p *isolatedProvider) PullImage(ctx context.Context, text string, o PullOptions) (_ Image, err error) {
 	chosen, err := chosenName(text, o.Name)
 	if err != nil {
 		return Image{}, fault.Refusal(err)
@@ -41,7 +41,7 @@ func (p *isolated) PullImage(ctx context.Context, text string, o PullOptions) (_
 	if o.MaxBytes < 0 {
 		return Image{}, fault.Refusal(fmt.Errorf("invalid MaxBytes %d: use a positive number", o.MaxBytes))
 	}
-	client, err := p.reach(ctx)
+	client, err := p.connection(ctx)
 	if err != nil {
 		return Image{}, err
 	}
@@ -105,11 +105,11 @@ func (s *pull) options(o PullOptions) imagesource.Options {
 	return imagesource.Options{
 		Platform: o.Platform, Cache: o.Cache, Mirrors: o.Mirrors, PlainHTTP: o.PlainHTTP, TokenHosts: o.TokenHosts,
 		RootCAs: o.RootCAs, Credentials: o.Credentials, Stdin: o.Stdin, Note: o.Note, MaxBytes: o.MaxBytes,
-		Progress: func(p imagesource.Progress) { s.tell(p.Layer, LayerDownloading, p.Done, p.Total) },
+		Progress: func(p imagesource.Progress) { s.reportProgress(p.Layer, LayerDownloading, p.Done, p.Total) },
 	}
 }
 
-func (s *pull) tell(layer int, state LayerState, done, total int64) {
+func (s *pull) reportProgress(layer int, state LayerState, done, total int64) {
 	if s.progress == nil || s.image == nil {
 		return
 	}
@@ -160,11 +160,11 @@ func (s *pull) missing(lacks []string) (layers []int) {
 	}
 	for i, l := range s.image.Layers {
 		if !wanted[l.DiffID] {
-			s.tell(i, LayerExists, 0, 0)
+			s.reportProgress(i, LayerExists, 0, 0)
 			continue
 		}
 		wanted[l.DiffID] = false
-		s.tell(i, LayerWaiting, 0, 0)
+		s.reportProgress(i, LayerWaiting, 0, 0)
 		layers = append(layers, i)
 	}
 	return layers
@@ -191,7 +191,7 @@ func (s *pull) add(ctx context.Context, layer int) error {
 	defer cancel()
 	copied := make(chan error, 1)
 	go func() {
-		_, err := io.CopyBuffer(struct{ io.Writer }{&counter{w, 0, func(n int64) { s.tell(layer, LayerAdding, n, l.Size) }}},
+		_, err := io.CopyBuffer(struct{ io.Writer }{&counter{w, 0, func(n int64) { s.reportProgress(layer, LayerAdding, n, l.Size) }}},
 			struct{ io.Reader }{content}, make([]byte, pipeSize))
 		if err != nil {
 			cancel()
@@ -205,7 +205,7 @@ func (s *pull) add(ctx context.Context, layer int) error {
 		return copyErr
 	}
 	if err == nil {
-		s.tell(layer, LayerAdded, l.Size, l.Size)
+		s.reportProgress(layer, LayerAdded, l.Size, l.Size)
 	}
 	return err
 }
@@ -227,28 +227,28 @@ func (c *counter) Write(b []byte) (int, error) {
 }
 
 // Images implements [ImageKeeper].
-func (p *isolated) Images(ctx context.Context) ([]Image, error) {
-	return ask(ctx, p, func(c *protocol.Client) ([]Image, error) { return c.Images(ctx) })
+func (p *isolatedProvider) Images(ctx context.Context) ([]Image, error) {
+	return askLauncher(ctx, p, func(c *protocol.Client) ([]Image, error) { return c.Images(ctx) })
 }
 
 // Image implements [ImageKeeper].
-func (p *isolated) Image(ctx context.Context, name string) (Image, error) {
-	return ask(ctx, p, func(c *protocol.Client) (Image, error) { return c.Image(ctx, name) })
+func (p *isolatedProvider) Image(ctx context.Context, name string) (Image, error) {
+	return askLauncher(ctx, p, func(c *protocol.Client) (Image, error) { return c.Image(ctx, name) })
 }
 
 // RemoveImage implements [ImageKeeper].
-func (p *isolated) RemoveImage(ctx context.Context, name string) (RemovedImages, error) {
-	return ask(ctx, p, func(c *protocol.Client) (RemovedImages, error) { return c.RemoveImage(ctx, name) })
+func (p *isolatedProvider) RemoveImage(ctx context.Context, name string) (RemovedImages, error) {
+	return askLauncher(ctx, p, func(c *protocol.Client) (RemovedImages, error) { return c.RemoveImage(ctx, name) })
 }
 
 // PruneImages implements [ImageKeeper].
-func (p *isolated) PruneImages(ctx context.Context) (RemovedImages, error) {
-	return ask(ctx, p, func(c *protocol.Client) (RemovedImages, error) { return c.PruneImages(ctx) })
+func (p *isolatedProvider) PruneImages(ctx context.Context) (RemovedImages, error) {
+	return askLauncher(ctx, p, func(c *protocol.Client) (RemovedImages, error) { return c.PruneImages(ctx) })
 }
 
 // VerifyImage implements [ImageKeeper].
-func (p *isolated) VerifyImage(ctx context.Context, name string) error {
-	client, err := p.reach(ctx)
+func (p *isolatedProvider) VerifyImage(ctx context.Context, name string) error {
+	client, err := p.connection(ctx)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func tellSource(ctx context.Context, client *protocol.Client, source, tree strin
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotRunning) || cannotNote(err) {
 		return nil
 	}
-	return about(id, err)
+	return errorAbout(id, err)
 }
 
 // cannotNote tells whether a sandbox refuses to note an apply. It would refuse the same again.
@@ -74,18 +74,18 @@ func notesOf(dir string, r apply.Recovery) (notes []string) {
 	if r.TakenBack {
 		note := fmt.Sprintf("an earlier apply to %s was killed, and the host has changed since; it is taken back now", dir)
 		if len(r.Stays) > 0 {
-			note += ", except these paths, which have changed since: " + named(dir, r.Stays)
+			note += ", except these paths, which have changed since: " + listPaths(dir, r.Stays)
 		}
 		if len(r.Kept) > 0 {
-			note += "; files of the host that could not go back are kept as " + named(dir, r.Kept)
+			note += "; files of the host that could not go back are kept as " + listPaths(dir, r.Kept)
 		}
 		notes = append(notes, note)
 	}
 	return notes
 }
 
-// named lists paths for a sentence.
-func named(dir string, paths []string) string {
+// listPaths lists paths for a sentence.
+func listPaths(dir string, paths []string) string {
 	var all []string
 	for _, p := range paths[:min(len(paths), maxNamed)] {
 		all = append(all, streams.Visible(path.Join(dir, p)))

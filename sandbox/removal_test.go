@@ -78,12 +78,12 @@ func TestCloseLeavesALaterSandboxOfTheName(t *testing.T) {
 	}
 }
 
-// A reading reads the changes of a sandbox, and returns the result: the bytes, or the
+// A changeReader reads the changes of a sandbox, and returns the result: the bytes, or the
 // state of the directory.
-type reading func(t *testing.T, c *sandbox.Changes, dir string) (string, error)
+type changeReader func(t *testing.T, c *sandbox.Changes, dir string) (string, error)
 
-func readings() map[string]reading {
-	return map[string]reading{
+func readings() map[string]changeReader {
+	return map[string]changeReader{
 		"tar": func(_ *testing.T, c *sandbox.Changes, _ string) (string, error) {
 			var all bytes.Buffer
 			_, err := c.Save(&all)
@@ -129,7 +129,7 @@ type kind struct {
 	stopped bool
 }
 
-func (k kind) removeWhileRead(t *testing.T, m *sandbox.Manager, what string, read reading, wait time.Duration) {
+func (k kind) removeWhileRead(t *testing.T, m *sandbox.Manager, what string, read changeReader, wait time.Duration) {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "given"), []byte("given\n"), 0o644); err != nil {

@@ -57,7 +57,7 @@ func (s *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, about(s.info.ID, err)
+		return nil, errorAbout(s.info.ID, err)
 	}
 	if err := s.lookup(ctx, &c); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (s *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
 		p.capture(&c)
 	}
 	if err := p.launch(ctx, c); err != nil {
-		return nil, about(s.info.ID, err)
+		return nil, errorAbout(s.info.ID, err)
 	}
 	p.follow(ctx)
 	return p, nil

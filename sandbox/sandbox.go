@@ -61,13 +61,13 @@ func capability[T any](s *Sandbox, what string) (T, error) {
 	return c, nil
 }
 
-// do does something with an ability of an Instance.
-func do[T any](s *Sandbox, what string, act func(T) error) error {
+// withAbility does something with an ability of an Instance.
+func withAbility[T any](s *Sandbox, what string, act func(T) error) error {
 	c, err := capability[T](s, what)
 	if err != nil {
 		return err
 	}
-	return about(s.info.ID, act(c))
+	return errorAbout(s.info.ID, act(c))
 }
 
 // errUnsupported is about a provider.
@@ -85,13 +85,13 @@ func (s *Sandbox) Info(ctx context.Context) (Info, error) {
 		return s.info, nil
 	}
 	info, err := describer.Describe(ctx)
-	return info, about(s.info.ID, err)
+	return info, errorAbout(s.info.ID, err)
 }
 
 // Execs describes the running commands, with any starter, and the detached ones that have
 // ended and whose Result nobody has taken yet.
 func (s *Sandbox) Execs(ctx context.Context) (execs []ExecInfo, err error) {
-	err = do(s, "execs", func(a Attacher) (err error) {
+	err = withAbility(s, "execs", func(a Attacher) (err error) {
 		execs, err = a.Execs(ctx)
 		return err
 	})
@@ -113,14 +113,14 @@ func (s *Sandbox) Attach(ctx context.Context, execID string, stdout, stderr io.W
 	}
 	p, err := attach(ctx, s, a, execID, stdout, stderr)
 	if err != nil {
-		return nil, about(s.info.ID, fmt.Errorf("exec %s: %w", execID, err))
+		return nil, errorAbout(s.info.ID, fmt.Errorf("exec %s: %w", execID, err))
 	}
 	return p, nil
 }
 
 // Stats are the present use of the sandbox, and the most use.
 func (s *Sandbox) Stats(ctx context.Context) (stats Stats, err error) {
-	err = do(s, "stats", func(m Meter) (err error) {
+	err = withAbility(s, "stats", func(m Meter) (err error) {
 		stats, err = m.Stats(ctx)
 		return err
 	})
@@ -130,12 +130,12 @@ func (s *Sandbox) Stats(ctx context.Context) (stats Stats, err error) {
 // Pause halts all processes in the sandbox, until Resume. That it is paused is
 // no error.
 func (s *Sandbox) Pause(ctx context.Context) error {
-	return do(s, "pause", func(p Pauser) error { return p.Pause(ctx) })
+	return withAbility(s, "pause", func(p Pauser) error { return p.Pause(ctx) })
 }
 
 // Resume has a paused sandbox go on. That it is not paused is no error.
 func (s *Sandbox) Resume(ctx context.Context) error {
-	return do(s, "resume", func(p Pauser) error { return p.Resume(ctx) })
+	return withAbility(s, "resume", func(p Pauser) error { return p.Resume(ctx) })
 }
 
 // Update changes the sandbox's limits while it runs. Zero fields stay as they
@@ -143,7 +143,7 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 //
 // Errors: *ConfigError for a limit that is out of bounds.
 func (s *Sandbox) Update(ctx context.Context, l Limits) error {
-	return do(s, "update of limits", func(u Updater) error { return u.Update(ctx, l) })
+	return withAbility(s, "update of limits", func(u Updater) error { return u.Update(ctx, l) })
 }
 
 // SetWorkspace puts a directory of this host at /workspace, in place of the private
@@ -157,7 +157,7 @@ func (s *Sandbox) Update(ctx context.Context, l Limits) error {
 // sandbox uses the present workspace, or if a process runs before the first directory comes.
 func (s *Sandbox) SetWorkspace(ctx context.Context, dir string) error {
 	s.files.endUnused()
-	return do(s, "another workspace", func(w WorkspaceSetter) error { return w.SetWorkspace(ctx, dir) })
+	return withAbility(s, "another workspace", func(w WorkspaceSetter) error { return w.SetWorkspace(ctx, dir) })
 }
 
 // Dial connects to a port of the sandbox, with any kind of network and without publishing the
@@ -166,7 +166,7 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string) error {
 //
 // Errors: *ConfigError for another network or address, ErrNotRunning, ECONNREFUSED if nothing listens.
 func (s *Sandbox) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
-	err = do(s, "connections", func(d Dialer) (err error) {
+	err = withAbility(s, "connections", func(d Dialer) (err error) {
 		conn, err = d.Dial(ctx, network, address)
 		return err
 	})
@@ -179,7 +179,7 @@ func (s *Sandbox) Dial(ctx context.Context, network, address string) (conn net.C
 //
 // Errors: *ConfigError if there are fewer transactions.
 func (s *Sandbox) Undo(ctx context.Context, n int) error {
-	return do(s, "undo", func(u Undoer) error { return u.Undo(ctx, n) })
+	return withAbility(s, "undo", func(u Undoer) error { return u.Undo(ctx, n) })
 }
 
 // removeTime is how long a removal may take after the grace of the commands.
@@ -211,7 +211,7 @@ func (s *Sandbox) Close() error {
 		err = fmt.Errorf("removal has taken more than %s: a killed process has not ended, or the launcher does not answer; run \"prune\" later: %w", removeTime, err)
 	}
 	if err != nil && !errors.Is(err, ErrNotFound) {
-		return about(s.info.ID, err)
+		return errorAbout(s.info.ID, err)
 	}
 	s.removed = true
 	return nil

@@ -38,7 +38,7 @@ type PatchOptions struct {
 func (c *Changes) SavePatch(w io.Writer, o PatchOptions) (leftOut []Unapplied, err error) {
 	var list omissions
 	err = c.writePatch(w, o, list.add)
-	return list.all(), err
+	return list.entries(), err
 }
 
 // Diff writes the changes as SavePatch with Short does: one line for each binary file.
@@ -52,7 +52,7 @@ func (c *Changes) Diff(w io.Writer) error {
 // writePatch calls leftOut, if not nil, for each path that the patch does not hold.
 func (c *Changes) writePatch(w io.Writer, o PatchOptions, leftOut func(name, reason string)) error {
 	return c.checked(func() error {
-		return c.why(patch.Write(w, patch.Options{Short: o.Short}, c.patchTrees(leftOut)...))
+		return c.explain(patch.Write(w, patch.Options{Short: o.Short}, c.patchTrees(leftOut)...))
 	})
 }
 
@@ -88,7 +88,7 @@ func (c *Changes) patchTrees(leftOut func(name, reason string)) (trees []patch.T
 func (c *Changes) Save(w io.Writer) (leftOut []Unapplied, err error) {
 	var list omissions
 	err = c.checked(func() error { return c.writeArchive(w, list.add) })
-	return list.all(), err
+	return list.entries(), err
 }
 
 func (c *Changes) writeArchive(w io.Writer, leftOut func(name, reason string)) error {
@@ -101,7 +101,7 @@ func (c *Changes) writeArchive(w io.Writer, leftOut func(name, reason string)) e
 			},
 		})
 		if err != nil {
-			return c.why(err)
+			return c.explain(err)
 		}
 	}
 	return nil
@@ -131,8 +131,8 @@ func (o *omissions) add(name, reason string) {
 	o.named = append(o.named, Unapplied{Path: name, Reason: reason})
 }
 
-// all is the list, with an entry that counts the paths that it has no room for.
-func (o *omissions) all() []Unapplied {
+// entries is the list, with an entry that counts the paths that it has no room for.
+func (o *omissions) entries() []Unapplied {
 	if o.more == 0 {
 		return o.named
 	}

@@ -21,7 +21,7 @@ func TestOmissionsAreBounded(t *testing.T) {
 		for i := range count {
 			list.add(fmt.Sprint(test.name, i), "an empty directory")
 		}
-		all := list.all()
+		all := list.entries()
 		last := all[len(all)-1]
 		if full := last.Path == ""; full != test.full {
 			t.Fatalf("%d entries, the last is %+v", len(all), last)

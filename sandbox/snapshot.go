@@ -19,7 +19,7 @@ func From(snapshot string) CreateOption {
 // Errors: ErrExists, ErrBusy if something in the sandbox has a file open there or its
 // directory, ErrUnavailable, ErrDamaged.
 func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
-	return do(s, "snapshot", func(k Snapshotter) error { return k.Snapshot(ctx, name) })
+	return withAbility(s, "snapshot", func(k Snapshotter) error { return k.Snapshot(ctx, name) })
 }
 
 // Discard throws away the writes to the sandbox's overlays: they show the host's files
@@ -28,7 +28,7 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 // Errors: ErrBusy if something in the sandbox has a file open there or its directory,
 // *ConfigError if the sandbox has no overlay.
 func (s *Sandbox) Discard(ctx context.Context) error {
-	return do(s, "discard", func(k Snapshotter) error { return k.Discard(ctx) })
+	return withAbility(s, "discard", func(k Snapshotter) error { return k.Discard(ctx) })
 }
 
 // Snapshots are the names of those that there are, of the provider that the Manager
@@ -53,7 +53,7 @@ func (m *Manager) RemoveSnapshot(ctx context.Context, name string) error {
 }
 
 func (m *Manager) snapshotKeeper() (SnapshotKeeper, error) {
-	providers, err := m.inUse()
+	providers, err := m.usedProviders()
 	if err != nil {
 		return nil, err
 	}

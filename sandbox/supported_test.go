@@ -13,8 +13,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// set gives a field a value that is not empty.
-func set(t *testing.T, v reflect.Value) {
+// setField gives a field a value that is not empty.
+func setField(t *testing.T, v reflect.Value) {
 	t.Helper()
 	switch v.Kind() {
 	case reflect.String:
@@ -35,7 +35,7 @@ func set(t *testing.T, v reflect.Value) {
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 	case reflect.Struct:
-		set(t, v.Field(0))
+		setField(t, v.Field(0))
 	case reflect.Interface:
 		v.Set(reflect.ValueOf(struct {
 			io.Reader
@@ -53,7 +53,7 @@ func eachField[T any](t *testing.T, check func(t *testing.T, name string, only T
 		field := reflect.TypeFor[T]().Field(i)
 		t.Run(fieldName(field), func(t *testing.T) {
 			var only T
-			set(t, reflect.ValueOf(&only).Elem().Field(i))
+			setField(t, reflect.ValueOf(&only).Elem().Field(i))
 			check(t, fieldName(field), only)
 		})
 	}
@@ -76,7 +76,7 @@ func refused(t *testing.T, name string, err error, supported []string) {
 func TestLocalRefusesEachFieldThatItDoesNotSupport(t *testing.T) {
 	t.Chdir(t.TempDir()) // the workspace is made there
 	create := func(r Request) error {
-		p := newLocal()
+		p := newLocalProvider()
 		defer p.Close()
 		_, err := p.Create(t.Context(), r)
 		return err
@@ -101,7 +101,7 @@ func TestLocalRefusesEachFieldThatItDoesNotSupport(t *testing.T) {
 }
 
 func startLocal(t *testing.T, c Command) error {
-	p := newLocal()
+	p := newLocalProvider()
 	defer p.Close()
 	i, err := p.Create(t.Context(), Request{})
 	if err != nil {
@@ -133,7 +133,7 @@ func TestIsolatedPassesOnEachField(t *testing.T) {
 	})
 	eachField(t, func(t *testing.T, name string, only Command) {
 		stream := slices.Contains([]string{"Stdin", "Stdout", "Stderr"}, name) // descriptors stand for these
-		if told := !reflect.DeepEqual(only.plain(), spec.Command{}); told == stream {
+		if told := !reflect.DeepEqual(only.withoutStreams(), spec.Command{}); told == stream {
 			t.Errorf("the launcher is told %s: %t", name, told)
 		}
 	})

@@ -26,7 +26,7 @@ func WithIDs(c Config) (Config, error) {
 	}
 	passwd, group, where, err := userFiles(c)
 	if err == nil {
-		c.User, err = idsOf(*c.User, passwd, group, where)
+		c.User, err = lookUpIDs(*c.User, passwd, group, where)
 	}
 	if err != nil {
 		return c, &ConfigError{Reason: fmt.Sprintf("user: %v", err)}
@@ -48,7 +48,7 @@ func (s *Sandbox) lookup(ctx context.Context, c *Command) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if c.User, err = idsOf(*c.User, passwd, group, "the sandbox"); err != nil {
+	if c.User, err = lookUpIDs(*c.User, passwd, group, "the sandbox"); err != nil {
 		return &ConfigError{Reason: err.Error()}
 	}
 	return nil
@@ -64,7 +64,7 @@ func (s *Sandbox) userFile(ctx context.Context, name string) ([]byte, error) {
 	return readUserFile(name, r)
 }
 
-func idsOf(u User, passwd, group []byte, where string) (*User, error) {
+func lookUpIDs(u User, passwd, group []byte, where string) (*User, error) {
 	found, err := u.Lookup(passwd, group)
 	if errors.Is(err, spec.ErrNoName) {
 		err = fmt.Errorf("%w of %s; use ids, as UID:GID", err, where)

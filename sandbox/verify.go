@@ -31,9 +31,9 @@ func (c *Changes) verified(ctx context.Context, sync bool) error {
 	case errors.Is(err, ErrNotFound):
 		return &Error{c.id, errRemoved}
 	case errors.Is(err, ErrNotRunning):
-		return c.whyGone(err)
+		return c.explainGone(err)
 	}
-	return about(c.id, err)
+	return errorAbout(c.id, err)
 }
 
 // unreplaced returns ErrNotFound if another sandbox has taken the id of one with its files
@@ -81,6 +81,6 @@ func (c *Changes) untie(t *layer.Tree) func(ctx context.Context, directories boo
 		if !directories && !listed {
 			return nil
 		}
-		return about(c.id, c.source.Untie(ctx, protocol.Untie{Since: since, Directories: directories}))
+		return errorAbout(c.id, c.source.Untie(ctx, protocol.Untie{Since: since, Directories: directories}))
 	}
 }

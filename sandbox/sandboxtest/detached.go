@@ -12,14 +12,14 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// kept is the output of a detached command, in a file.
-type kept struct {
+// keptOutput is the output of a detached command, in a file.
+type keptOutput struct {
 	*streams.LogWriter
 	file *os.File
 }
 
 // end closes the file. It says how much output was dropped.
-func (k *kept) end() (omitted int64) {
+func (k *keptOutput) end() (omitted int64) {
 	if f, err := os.Open(k.file.Name()); err == nil {
 		omitted, _ = streams.LogFile{File: f, Ring: true}.Omitted() // the files can be removed
 		f.Close()
@@ -40,7 +40,7 @@ func (e *execution) keepOutput(limit int64) error {
 		if err != nil {
 			return err
 		}
-		e.kept[n] = &kept{file: file, LogWriter: streams.NewLogWriter(file, cmp.Or(limit, sandbox.OutputLimit))}
+		e.kept[n] = &keptOutput{file: file, LogWriter: streams.NewLogWriter(file, cmp.Or(limit, sandbox.OutputLimit))}
 	}
 	return nil
 }
@@ -78,8 +78,8 @@ func (i *instance) Attach(_ context.Context, id string) (sandbox.Execution, erro
 }
 
 // attach opens the output of a detached command.
-func (e *execution) attach() (*attached, error) {
-	a := &attached{execution: e}
+func (e *execution) attach() (*attachedExecution, error) {
+	a := &attachedExecution{execution: e}
 	for n, k := range e.kept {
 		file, err := os.Open(k.file.Name())
 		if err != nil {
@@ -90,22 +90,22 @@ func (e *execution) attach() (*attached, error) {
 	return a, nil
 }
 
-// attached is a detached command to a caller. The command goes on after Close.
-type attached struct {
+// attachedExecution is a detached command to a caller. The command goes on after Close.
+type attachedExecution struct {
 	*execution
 	output [2]*os.File
 }
 
 // ID implements [sandbox.Execution].
-func (a *attached) ID() string { return a.id }
+func (a *attachedExecution) ID() string { return a.id }
 
 // Output has the kept output.
-func (a *attached) Output() (stdout, stderr streams.LogFile) {
+func (a *attachedExecution) Output() (stdout, stderr streams.LogFile) {
 	return streams.LogFile{File: a.output[0], Ring: true}, streams.LogFile{File: a.output[1], Ring: true}
 }
 
 // Wait implements [sandbox.Execution]. One call gets the Result.
-func (a *attached) Wait(ctx context.Context) (sandbox.Result, error) {
+func (a *attachedExecution) Wait(ctx context.Context) (sandbox.Result, error) {
 	r, err := a.execution.Wait(ctx)
 	if err != nil {
 		return r, err
@@ -121,7 +121,7 @@ func (a *attached) Wait(ctx context.Context) (sandbox.Result, error) {
 }
 
 // Close implements [sandbox.Execution].
-func (a *attached) Close() error {
+func (a *attachedExecution) Close() error {
 	var errs []error
 	for n, file := range a.output {
 		if file != nil {

@@ -187,7 +187,7 @@ type execution struct {
 	args     []string
 	begun    time.Time
 	files    [3]*os.File
-	kept     [2]*kept // of a detached command
+	kept     [2]*keptOutput // of a detached command
 	timeout  time.Duration
 	grace    time.Duration
 	stop     context.CancelCauseFunc
@@ -200,10 +200,10 @@ type execution struct {
 	result sandbox.Result
 }
 
-// stopped is the cause of the end of a command by a signal.
-type stopped struct{ by syscall.Signal }
+// signalError is the cause of the end of a command by a signal.
+type signalError struct{ by syscall.Signal }
 
-func (s stopped) Error() string { return unix.SignalName(s.by) }
+func (s signalError) Error() string { return unix.SignalName(s.by) }
 
 // errGaveUp is the cause of the end of a command whose caller has given up.
 var errGaveUp = errors.New("the caller gave up")
@@ -261,7 +261,7 @@ func (e *execution) detached() bool { return e.kept[0] != nil }
 // awaitGrace waits for the return of Fake.Run during the grace, unless a signal has ended the command. It
 // returns how the command has ended.
 func (e *execution) awaitGrace(cause error, code <-chan int) (farewell string) {
-	if _, by := errors.AsType[stopped](cause); by || e.grace == 0 {
+	if _, by := errors.AsType[signalError](cause); by || e.grace == 0 {
 		return "was killed with all it had started"
 	}
 	select {
@@ -276,7 +276,7 @@ func (e *execution) awaitGrace(cause error, code <-chan int) (farewell string) {
 
 // cutOff describes a command that did not end by itself.
 func (e *execution) cutOff(r *sandbox.Result, cause error, farewell string) {
-	var by stopped
+	var by signalError
 	switch {
 	case errors.Is(cause, errTimeout):
 		r.Status, r.ExitCode = sandbox.StatusTimedOut, spec.ExitTimedOut
@@ -309,7 +309,7 @@ func (e *execution) Signal(sig syscall.Signal, _ bool) error {
 	case <-e.ended:
 		return os.ErrProcessDone
 	default:
-		e.stop(stopped{sig})
+		e.stop(signalError{sig})
 		if sig == unix.SIGKILL {
 			e.kill()
 		}

@@ -35,7 +35,7 @@ type fileState struct {
 	// layers are the overlaid directories.
 	layers []*overlay
 	// joined are the transactions that can be undone, the oldest first.
-	joined []joined
+	joined []joinedTransaction
 }
 
 // top is the directory of the sandbox's files.
@@ -87,7 +87,7 @@ func (i *instance) begin(from *snapshot) error {
 	i.begun = maps.Clone(i.host)
 	if from != nil {
 		for _, o := range from.layers {
-			i.begun.cut(o.rel)
+			i.begun.removeBelow(o.rel)
 		}
 		maps.Copy(i.begun, from.files)
 	}
@@ -110,7 +110,7 @@ func (i *instance) addOverlay(dir string, from *snapshot) error {
 		for _, before := range from.layers {
 			if before.path == dir {
 				o.forked, o.since, o.stamps = true, before.since, maps.Clone(before.stamps)
-				maps.Copy(i.host, from.host.below(o.rel).in(o.rel))
+				maps.Copy(i.host, from.host.subtree(o.rel).movedTo(o.rel))
 				return nil
 			}
 		}
@@ -130,8 +130,8 @@ func (i *instance) copyHost(o *overlay) error {
 	if err != nil {
 		return err
 	}
-	i.host.cut(o.rel)
-	maps.Copy(i.host, now.in(o.rel))
+	i.host.removeBelow(o.rel)
+	maps.Copy(i.host, now.movedTo(o.rel))
 	return nil
 }
 

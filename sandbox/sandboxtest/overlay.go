@@ -77,7 +77,7 @@ func (i *instance) layer(o *overlay) (layer.Overlay, error) {
 	if err != nil {
 		return layer.Overlay{}, err
 	}
-	host := i.host.below(o.rel)
+	host := i.host.subtree(o.rel)
 	want, marks := layerOf(host, now)
 	if err := o.update(root, want); err != nil {
 		return layer.Overlay{}, err
@@ -188,14 +188,14 @@ func (i *instance) Discard(context.Context) error {
 			if err := i.copyHost(o); err != nil {
 				return err
 			}
-			i.begun.cut(o.rel)
-			maps.Copy(i.begun, i.host.below(o.rel).in(o.rel))
+			i.begun.removeBelow(o.rel)
+			maps.Copy(i.begun, i.host.subtree(o.rel).movedTo(o.rel))
 		}
 		now, err := readDir(i.top() + o.path)
 		if err != nil {
 			return err
 		}
-		begun := i.begun.below(o.rel)
+		begun := i.begun.subtree(o.rel)
 		paths := changed(now, begun)
 		for n := range paths {
 			paths[n] = layer.Join(o.rel, paths[n])

@@ -19,8 +19,8 @@ type transaction struct {
 	before tree
 }
 
-// joined is a transaction whose files have joined.
-type joined struct {
+// joinedTransaction is a transaction whose files have joined.
+type joinedTransaction struct {
 	paths         []string
 	before, after tree
 }
@@ -85,12 +85,12 @@ func (i *instance) settle(t *transaction, r *sandbox.Result) error {
 	if err := after.write(root, tmp); err != nil || !r.OK() {
 		return err
 	}
-	if err := conflict(changed(t.before.at(own), now.at(own))); err != nil {
+	if err := conflict(changed(t.before.subset(own), now.subset(own))); err != nil {
 		r.Status = sandbox.StatusError
 		r.Reason = fmt.Sprintf("the command succeeded, but nothing that it wrote has joined the sandbox's files: %v", err)
 		return nil
 	}
-	i.joined = append(i.joined, joined{own, now.at(own), after.at(own)})
+	i.joined = append(i.joined, joinedTransaction{own, now.subset(own), after.subset(own)})
 	i.joined = i.joined[max(0, len(i.joined)-maxUndo):]
 	return after.write(root, own)
 }
@@ -134,7 +134,7 @@ func (i *instance) Undo(_ context.Context, n int) error {
 		if err != nil {
 			return err
 		}
-		if err := conflict(changed(last.after, now.at(last.paths))); err != nil {
+		if err := conflict(changed(last.after, now.subset(last.paths))); err != nil {
 			return err
 		}
 		if err := last.before.write(root, last.paths); err != nil {

@@ -18,8 +18,8 @@ type node struct {
 	modTime time.Time
 }
 
-// same compares all but the time.
-func (n node) same(o node) bool { return n.mode == o.mode && n.data == o.data }
+// isSame compares all but the time.
+func (n node) isSame(o node) bool { return n.mode == o.mode && n.data == o.data }
 
 // A tree has nodes by their paths. It leaves out its top, and files of other types.
 type tree map[string]node
@@ -69,7 +69,7 @@ func readDir(dir string) (tree, error) {
 // changed are the paths at which two trees differ, in order.
 func changed(a, b tree) (paths []string) {
 	for name, n := range a {
-		if other, ok := b[name]; !ok || !n.same(other) {
+		if other, ok := b[name]; !ok || !n.isSame(other) {
 			paths = append(paths, name)
 		}
 	}
@@ -82,8 +82,8 @@ func changed(a, b tree) (paths []string) {
 	return paths
 }
 
-// below is the part of a tree below a directory, with paths relative to the directory.
-func (t tree) below(dir string) tree {
+// subtree is the part of a tree below a directory, with paths relative to the directory.
+func (t tree) subtree(dir string) tree {
 	part := tree{}
 	for name, n := range t {
 		if rest, ok := strings.CutPrefix(name, dir+"/"); ok {
@@ -93,13 +93,13 @@ func (t tree) below(dir string) tree {
 	return part
 }
 
-// cut removes all below a directory.
-func (t tree) cut(dir string) {
+// removeBelow removes all below a directory.
+func (t tree) removeBelow(dir string) {
 	maps.DeleteFunc(t, func(name string, _ node) bool { return strings.HasPrefix(name, dir+"/") })
 }
 
-// in is the tree with its top at a directory.
-func (t tree) in(dir string) tree {
+// movedTo is the tree with its top at a directory.
+func (t tree) movedTo(dir string) tree {
 	moved := tree{}
 	for name, n := range t {
 		moved[path.Join(dir, name)] = n
@@ -107,8 +107,8 @@ func (t tree) in(dir string) tree {
 	return moved
 }
 
-// at has the nodes of some paths.
-func (t tree) at(paths []string) tree {
+// subset has the nodes of some paths.
+func (t tree) subset(paths []string) tree {
 	part := maps.Clone(t)
 	maps.DeleteFunc(part, func(name string, _ node) bool { _, found := slices.BinarySearch(paths, name); return !found })
 	return part

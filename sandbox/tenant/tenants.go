@@ -244,7 +244,7 @@ func (t *Tenants) Users() ([]string, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	return ids(dir)
+	return idNames(dir)
 }
 
 // Sessions are the ids of all sessions of a user, sorted; of a user that there is
@@ -261,11 +261,11 @@ func (t *Tenants) Sessions(user string) ([]string, error) {
 		return nil, fmt.Errorf("user %s: %w", user, err)
 	}
 	defer of.Close()
-	return ids(of)
+	return idNames(of)
 }
 
-// ids are the directories in one that have ids for names.
-func ids(dir *os.File) ([]string, error) {
+// idNames are the directories in one that have ids for names.
+func idNames(dir *os.File) ([]string, error) {
 	entries, err := dir.ReadDir(-1)
 	if err != nil {
 		return nil, err

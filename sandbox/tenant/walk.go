@@ -27,15 +27,15 @@ func (p *place) dir() *os.File {
 	return p.root
 }
 
-// up closes all but n directories.
-func (p *place) up(n int) {
+// closeBelow closes all but n directories.
+func (p *place) closeBelow(n int) {
 	for _, d := range p.dirs[n:] {
 		d.Close()
 	}
 	p.dirs, p.names = p.dirs[:n], p.names[:n]
 }
 
-func (p *place) close() { p.up(0) }
+func (p *place) close() { p.closeBelow(0) }
 
 // maxDepth is how many directories one path may hold.
 const maxDepth = 256
@@ -61,7 +61,7 @@ func (w *Workspace) walk(name string) (_ *place, err error) {
 			if len(p.dirs) == 0 {
 				return nil, ErrOutside
 			}
-			p.up(len(p.dirs) - 1)
+			p.closeBelow(len(p.dirs) - 1)
 			continue
 		}
 		target, found, err := p.step(part, len(rest) == 0)

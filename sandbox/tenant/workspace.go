@@ -201,15 +201,15 @@ func (w *Workspace) Error(err error) error {
 	var link *os.LinkError
 	switch {
 	case errors.As(err, &file):
-		return &fs.PathError{Op: file.Op, Path: w.shown(file.Path), Err: plain(file.Err)}
+		return &fs.PathError{Op: file.Op, Path: w.insidePath(file.Path), Err: bareError(file.Err)}
 	case errors.As(err, &link):
-		return &os.LinkError{Op: link.Op, Old: w.shown(link.Old), New: w.shown(link.New), Err: plain(link.Err)}
+		return &os.LinkError{Op: link.Op, Old: w.insidePath(link.Old), New: w.insidePath(link.New), Err: bareError(link.Err)}
 	}
-	return plain(err)
+	return bareError(err)
 }
 
-// shown is a path as the sandbox may see it.
-func (w *Workspace) shown(p string) string {
+// insidePath is a path as the sandbox may see it.
+func (w *Workspace) insidePath(p string) string {
 	for _, root := range []struct{ at, as string }{{w.host, w.inside}, {w.inside, w.inside}} {
 		if rest, ok := strings.CutPrefix(filepath.Clean(p), root.at); ok && (rest == "" || rest[0] == '/') {
 			return root.as + rest
@@ -218,8 +218,8 @@ func (w *Workspace) shown(p string) string {
 	return "a file"
 }
 
-// plain is the condition that an error is, without any text of its own.
-func plain(err error) error {
+// bareError is the condition that an error is, without any text of its own.
+func bareError(err error) error {
 	if errno, ok := errors.AsType[unix.Errno](err); ok {
 		return errno
 	}
