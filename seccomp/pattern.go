@@ -7,11 +7,11 @@ import "github.com/opencontainers/runtime-spec/specs-go"
 // as patterns that leave out the refused ones.
 type pattern struct{ mask, value uint64 }
 
-// of is the condition that the argument index matches the pattern.
-func (p pattern) of(index uint) specs.LinuxSeccompArg { return bits(index, p.mask, p.value) }
+// condition is the condition that the argument index matches the pattern.
+func (p pattern) condition(index uint) specs.LinuxSeccompArg { return bits(index, p.mask, p.value) }
 
-// below is the pattern of the numbers of that many bits, where the kernel uses 32.
-func below(width int) pattern { return pattern{mask: low32 &^ (1<<width - 1)} }
+// lowBits is the pattern of the numbers of that many bits, where the kernel uses 32.
+func lowBits(width int) pattern { return pattern{mask: low32 &^ (1<<width - 1)} }
 
 // without gives patterns that together match each number of a pattern whose lowest
 // bits, width of them, are none of the refused numbers. No two patterns match the

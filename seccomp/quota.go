@@ -38,8 +38,8 @@ func fcntlRules() []specs.LinuxSyscall {
 	refused := []uint64{unix.F_SETLEASE, unix.F_NOTIFY, getDelegation, setDelegation}
 	linuxSpecific := pattern{low32 &^ 15, unix.F_SETLEASE} // 1024 to 1039
 	var rules []specs.LinuxSyscall
-	for _, p := range append([]pattern{below(10)}, without(linuxSpecific, 4, refused...)...) {
-		rules = append(rules, allow("fcntl", p.of(1)))
+	for _, p := range append([]pattern{lowBits(10)}, without(linuxSpecific, 4, refused...)...) {
+		rules = append(rules, allow("fcntl", p.condition(1)))
 	}
 	for _, command := range refused {
 		rules = append(rules, refuse("fcntl", unix.EINVAL, bits(1, low32, command)))
@@ -86,13 +86,13 @@ func optionRules() []specs.LinuxSyscall {
 	}
 	levels := []uint64{unix.SOL_SOCKET, unix.SOL_TCP, unix.SOL_IPV6}
 	var rules []specs.LinuxSyscall
-	for _, p := range without(below(9), 9, levels...) {
-		rules = append(rules, allow("setsockopt", p.of(1)))
+	for _, p := range without(lowBits(9), 9, levels...) {
+		rules = append(rules, allow("setsockopt", p.condition(1)))
 	}
 	for _, level := range levels {
 		at := bits(1, low32, level)
-		for _, p := range without(below(8), 8, refused[level]...) {
-			rules = append(rules, allow("setsockopt", at, p.of(2)))
+		for _, p := range without(lowBits(8), 8, refused[level]...) {
+			rules = append(rules, allow("setsockopt", at, p.condition(2)))
 		}
 		for _, option := range refused[level] {
 			rules = append(rules, refuse("setsockopt", unix.ENOPROTOOPT, at, bits(2, low32, option)))

@@ -125,7 +125,7 @@ func strictIoctlRules() []specs.LinuxSyscall {
 func ioctls(within pattern) []specs.LinuxSyscall {
 	var rules []specs.LinuxSyscall
 	for _, p := range without(within, 16, refusedTerminalIoctls()...) {
-		rules = append(rules, allow("ioctl", p.of(1)))
+		rules = append(rules, allow("ioctl", p.condition(1)))
 	}
 	return rules
 }

@@ -168,14 +168,14 @@ func (c Config) CheckNetworkLimits() error {
 	network := c.Grant().Kind()
 	for _, l := range LimitFields() {
 		if l.Networks != nil && !slices.Contains(l.Networks, network) && l.Given(c.Limits) && !l.Absent(c.Limits) {
-			return &FieldError{Field: "limits." + l.Name, Problem: fmt.Sprintf("needs the network %s", anyOf(l.Networks))}
+			return &FieldError{Field: "limits." + l.Name, Problem: fmt.Sprintf("needs the network %s", quotedList(l.Networks))}
 		}
 	}
 	return nil
 }
 
-// anyOf names networks in a sentence.
-func anyOf(networks []Network) string {
+// quotedList names networks in a sentence.
+func quotedList(networks []Network) string {
 	var quoted []string
 	for _, n := range networks {
 		quoted = append(quoted, strconv.Quote(string(n)))
