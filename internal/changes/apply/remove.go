@@ -117,7 +117,7 @@ func (t *tree) empty(path string, spared ...string) error {
 	return nil
 }
 
-// raisedPrefix begins the names that raise gives.
+// raisedPrefix begins the names that raiseDeep gives.
 const raisedPrefix = "raised-"
 
 // raiseDeep moves too deep directories to the root.

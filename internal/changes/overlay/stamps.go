@@ -21,7 +21,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A transaction has two lists of stamps, with the format of [protocol.AppendStamp] and the paths of keyOf. CTime
+// A transaction has two lists of stamps, with the format of [protocol.AppendStamp] and the paths of stampKey. CTime
 // is the change time that the runtime has given to a file. Source is the change time of the file before the
 // transaction joined. If the file has another time than CTime now, others have changed it, and undo does not
 // touch it. Directories have no stamps but the spans of the journal.

@@ -107,7 +107,7 @@ type event struct {
 	stage   Stage         // fatal, failed
 	errno   syscall.Errno // fatal, failed
 	exit    Exit          // exited
-	ended   uint32        // exited, of a detached exec: see when
+	ended   uint32        // exited, of a detached exec: see exitTime
 }
 
 // errnoMax is the highest number that a system call can return as an error.

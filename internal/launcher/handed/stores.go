@@ -186,7 +186,7 @@ func (h *Stores) retireEnded() {
 	}
 }
 
-// armLookLocked starts the timer of look. The caller must hold mu.
+// armLookLocked starts the timer of checkEnded. The caller must hold mu.
 func (h *Stores) armLookLocked() {
 	if h.timer == nil && !h.closed {
 		h.timer = time.AfterFunc(h.Every, h.checkEnded)
