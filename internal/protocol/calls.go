@@ -48,7 +48,7 @@ func (c *Client) resolve(ctx context.Context, create *Create) error {
 	if create.From == "" {
 		return nil
 	}
-	beginning, err := ask(ctx, c, &Request{Op: OpBeginning, Snapshot: create.From}, func(a *Answer) *Beginning { return a.Beginning })
+	beginning, err := callFor(ctx, c, &Request{Op: OpBeginning, Snapshot: create.From}, func(a *Answer) *Beginning { return a.Beginning })
 	if err == nil {
 		beginning.Resolve(&create.Config)
 	}
@@ -62,7 +62,7 @@ func (c *Client) keep(ctx context.Context, ch *channel.Conn) error {
 		err = ch.Send(ctx, body)
 	}
 	if errors.Is(err, io.EOF) {
-		err = c.lost()
+		err = c.lostError()
 	}
 	return err
 }
@@ -79,9 +79,9 @@ func valueOf[T any](part *T) (T, error) {
 	return *part, nil
 }
 
-// ask is a call with one answer, and returns the part of the answer that the call asks
+// callFor is a call with one answer, and returns the part of the answer that the call asks
 // for.
-func ask[T any](ctx context.Context, c *Client, r *Request, part func(*Answer) *T) (T, error) {
+func callFor[T any](ctx context.Context, c *Client, r *Request, part func(*Answer) *T) (T, error) {
 	a, err := c.call(ctx, r)
 	if err != nil {
 		var none T
@@ -90,8 +90,8 @@ func ask[T any](ctx context.Context, c *Client, r *Request, part func(*Answer) *
 	return valueOf(part(a))
 }
 
-// do is a call with an empty answer.
-func (c *Client) do(ctx context.Context, r *Request, files ...*os.File) error {
+// callEmpty is a call with an empty answer.
+func (c *Client) callEmpty(ctx context.Context, r *Request, files ...*os.File) error {
 	_, err := c.call(ctx, r, files...)
 	return err
 }
@@ -104,56 +104,56 @@ func (c *Client) Remove(ctx context.Context, id string) error {
 
 // RemoveCreated is Remove for the sandbox that was made at this time. A later sandbox with the id stays.
 func (c *Client) RemoveCreated(ctx context.Context, id string, created time.Time) error {
-	return c.do(ctx, &Request{Op: OpRemove, ID: id, Created: created})
+	return c.callEmpty(ctx, &Request{Op: OpRemove, ID: id, Created: created})
 }
 
 // Info describes one sandbox.
 func (c *Client) Info(ctx context.Context, id string) (spec.Info, error) {
-	return ask(ctx, c, &Request{Op: OpInfo, ID: id}, func(a *Answer) *spec.Info { return a.Info })
+	return callFor(ctx, c, &Request{Op: OpInfo, ID: id}, func(a *Answer) *spec.Info { return a.Info })
 }
 
 // List describes all sandboxes that are the client's; those of everybody for
 // root.
 func (c *Client) List(ctx context.Context) ([]spec.Info, error) {
-	return ask(ctx, c, &Request{Op: OpList}, func(a *Answer) *[]spec.Info { return &a.List })
+	return callFor(ctx, c, &Request{Op: OpList}, func(a *Answer) *[]spec.Info { return &a.List })
 }
 
 // Execs are the commands that run in a sandbox, and the detached ones that have
 // ended and were not asked for yet.
 func (c *Client) Execs(ctx context.Context, id string) ([]spec.ExecInfo, error) {
-	return ask(ctx, c, &Request{Op: OpExecs, ID: id}, func(a *Answer) *[]spec.ExecInfo { return &a.Execs })
+	return callFor(ctx, c, &Request{Op: OpExecs, ID: id}, func(a *Answer) *[]spec.ExecInfo { return &a.Execs })
 }
 
 // Stats are the present use of a sandbox, and the most use.
 func (c *Client) Stats(ctx context.Context, id string) (spec.Stats, error) {
-	return ask(ctx, c, &Request{Op: OpStats, ID: id}, func(a *Answer) *spec.Stats { return a.Stats })
+	return callFor(ctx, c, &Request{Op: OpStats, ID: id}, func(a *Answer) *spec.Stats { return a.Stats })
 }
 
 // Pool are the counts of the launcher's pool: of the client's own sandboxes, or for root of all. It
 // changes the bounds of the pool first, if c is not nil; only root may do that.
 func (c *Client) Pool(ctx context.Context, config *spec.PoolConfig) (spec.PoolStats, error) {
-	return ask(ctx, c, &Request{Op: OpPool, Pool: config}, func(a *Answer) *spec.PoolStats { return a.Pool })
+	return callFor(ctx, c, &Request{Op: OpPool, Pool: config}, func(a *Answer) *spec.PoolStats { return a.Pool })
 }
 
 // Pause stops all that runs in a sandbox, until Resume.
 func (c *Client) Pause(ctx context.Context, id string) error {
-	return c.do(ctx, &Request{Op: OpPause, ID: id})
+	return c.callEmpty(ctx, &Request{Op: OpPause, ID: id})
 }
 
 // Resume lets a paused sandbox go on.
 func (c *Client) Resume(ctx context.Context, id string) error {
-	return c.do(ctx, &Request{Op: OpResume, ID: id})
+	return c.callEmpty(ctx, &Request{Op: OpResume, ID: id})
 }
 
 // Update changes the limits of a sandbox that is up. Zero fields stay as they
 // are.
 func (c *Client) Update(ctx context.Context, id string, limits spec.Limits) error {
-	return c.do(ctx, &Request{Op: OpUpdate, ID: id, Limits: &limits})
+	return c.callEmpty(ctx, &Request{Op: OpUpdate, ID: id, Limits: &limits})
 }
 
 // ChangeNetwork changes the network of a sandbox that is up, or raises its sensitivity.
 func (c *Client) ChangeNetwork(ctx context.Context, id string, n NetworkRequest) (spec.NetworkChange, error) {
-	return ask(ctx, c, &Request{Op: OpNetwork, ID: id, Network: &n}, func(a *Answer) *spec.NetworkChange { return a.Network })
+	return callFor(ctx, c, &Request{Op: OpNetwork, ID: id, Network: &n}, func(a *Answer) *spec.NetworkChange { return a.Network })
 }
 
 // NetworkEvents are the kept decisions of the proxied network about a sandbox, the oldest first. With follow the
@@ -181,27 +181,27 @@ func (c *Client) NetworkEvents(ctx context.Context, id string, follow bool) iter
 
 // Undo takes back the last n transactions that joined a sandbox's files.
 func (c *Client) Undo(ctx context.Context, id string, n int) error {
-	return c.do(ctx, &Request{Op: OpUndo, ID: id, Count: n})
+	return c.callEmpty(ctx, &Request{Op: OpUndo, ID: id, Count: n})
 }
 
 // Discard throws away the writes to a sandbox's overlays.
 func (c *Client) Discard(ctx context.Context, id string) error {
-	return c.do(ctx, &Request{Op: OpDiscard, ID: id})
+	return c.callEmpty(ctx, &Request{Op: OpDiscard, ID: id})
 }
 
 // Snapshot keeps a sandbox's files for others to begin with.
 func (c *Client) Snapshot(ctx context.Context, id, name string) error {
-	return c.do(ctx, &Request{Op: OpSnapshot, ID: id, Snapshot: name})
+	return c.callEmpty(ctx, &Request{Op: OpSnapshot, ID: id, Snapshot: name})
 }
 
 // Snapshots are the names of the client's, of everybody's for root.
 func (c *Client) Snapshots(ctx context.Context) ([]string, error) {
-	return ask(ctx, c, &Request{Op: OpSnapshots}, func(a *Answer) *[]string { return &a.Snapshots })
+	return callFor(ctx, c, &Request{Op: OpSnapshots}, func(a *Answer) *[]string { return &a.Snapshots })
 }
 
 // RemoveSnapshot removes one; sandboxes that have begun with it go on.
 func (c *Client) RemoveSnapshot(ctx context.Context, name string) error {
-	return c.do(ctx, &Request{Op: OpRemoveSnapshot, Snapshot: name})
+	return c.callEmpty(ctx, &Request{Op: OpRemoveSnapshot, Snapshot: name})
 }
 
 // SetWorkspace has a directory be the workspace of a sandbox that is up. The client
@@ -213,5 +213,5 @@ func (c *Client) SetWorkspace(ctx context.Context, id, dir string) error {
 		return err
 	}
 	defer sources.close()
-	return c.do(ctx, &Request{Op: OpWorkspace, ID: id, Workspace: config.Workspace, Paths: sources.paths}, sources.files...)
+	return c.callEmpty(ctx, &Request{Op: OpWorkspace, ID: id, Workspace: config.Workspace, Paths: sources.paths}, sources.files...)
 }

@@ -111,8 +111,8 @@ func (c *Client) Err() error {
 // when a launcher dies.
 const farewell = time.Second
 
-// lost is the error of a call whose socket has ended before its answer.
-func (c *Client) lost() error {
+// lostError is the error of a call whose socket has ended before its answer.
+func (c *Client) lostError() error {
 	wait := time.NewTimer(farewell)
 	defer wait.Stop()
 	select {
@@ -146,7 +146,7 @@ func (c *Client) open(ctx context.Context, r *Request, files []*os.File, accept 
 	if err == nil {
 		err = c.trunk.SendDescriptors(ctx, nil, []int{theirs})
 		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
-			err = c.lost()
+			err = c.lostError()
 		}
 	}
 	unix.Close(theirs)
@@ -170,7 +170,7 @@ const fewAnswers = 30
 func (c *Client) receive(ctx context.Context, ch *channel.Conn) (*Answer, []*os.File, error) {
 	body, files, err := ch.Receive(ctx, channel.MaxFrame)
 	if errors.Is(err, io.EOF) {
-		err = c.lost()
+		err = c.lostError()
 	}
 	if err != nil {
 		return nil, nil, err

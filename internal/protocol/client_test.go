@@ -24,8 +24,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// runs is a service where a command writes its arguments and exits with 3.
-func runs(c *call) {
+// serveEcho is a service where a command writes its arguments and exits with 3.
+func serveEcho(c *call) {
 	if c.Op != OpStart {
 		c.answer(&Answer{Error: fault.ToWire(fmt.Errorf("%s: %w", c.Op, fault.ErrNotFound))})
 		return
@@ -39,7 +39,7 @@ func runs(c *call) {
 }
 
 func TestACommandWritesToItsClientsPipe(t *testing.T) {
-	client := connect(t, runs)
+	client := connect(t, serveEcho)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -291,7 +291,7 @@ func TestTheClientOpensWhatAConfigurationNames(t *testing.T) {
 }
 
 func TestAWorkspaceThatIsNotThere(t *testing.T) {
-	client := connect(t, runs)
+	client := connect(t, serveEcho)
 	_, err := client.Create(t.Context(), Create{Config: spec.Config{Workspace: "/no/such"}})
 	var config *fault.ConfigError
 	if !errors.As(err, &config) || !errors.Is(err, fs.ErrNotExist) ||
@@ -379,7 +379,7 @@ func TestALauncherOfAnotherVersion(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, conn := startWith(t, test.hello, runs)
+			_, conn := startWith(t, test.hello, serveEcho)
 			client := clientOn(t, conn)
 			<-client.Done()
 			_, err := client.List(t.Context())

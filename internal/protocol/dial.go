@@ -95,7 +95,7 @@ func silence(peer int) string {
 func unreachable(socket string, err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		return fmt.Errorf("launcher %s %w: no launcher listens there; %s", socket, fault.ErrUnavailable, wayTo(socket))
+		return fmt.Errorf("launcher %s %w: no launcher listens there; %s", socket, fault.ErrUnavailable, launcherAdvice(socket))
 	case errors.Is(err, os.ErrPermission):
 		return fault.Worded(fmt.Sprintf("launcher %s: the mode of its socket or of a directory above keeps you out: %v; run this as root, "+
 			"or ask root for a place in the group of the socket and for a rule (docs/launcher.md)", socket, err),
@@ -106,8 +106,8 @@ func unreachable(socket string, err error) error {
 	return fmt.Errorf("launcher %s %w: %w", socket, fault.ErrUnavailable, err)
 }
 
-// wayTo says how to get a launcher on a socket.
-func wayTo(socket string) string {
+// launcherAdvice says how to get a launcher on a socket.
+func launcherAdvice(socket string) string {
 	if os.Geteuid() == 0 {
 		return "start it with: sandbox-runtime launcher --socket " + socket
 	}

@@ -73,7 +73,7 @@ func (p *ImagePull) Close() error { return p.channel.Close() }
 //
 // Errors: ErrRefused, *ConfigError for another content.
 func (c *Client) AddImageLayer(ctx context.Context, diffID string, content *os.File, maxBytes int64) error {
-	return c.do(ctx, &Request{Op: OpImageLayer, Image: &ImageRequest{Layers: []string{diffID}, MaxBytes: maxBytes}}, content)
+	return c.callEmpty(ctx, &Request{Op: OpImageLayer, Image: &ImageRequest{Layers: []string{diffID}, MaxBytes: maxBytes}}, content)
 }
 
 // AddImage adds an image whose layers the user has. maxBytes is ImageRequest.MaxBytes.
@@ -83,12 +83,12 @@ func (c *Client) AddImage(ctx context.Context, add AddImage, maxBytes int64) (sp
 	if len(add.Config) > MaxImageConfig {
 		return spec.Image{}, &fault.ConfigError{Reason: fmt.Sprintf("the image's config has %d bytes; at most %d are supported", len(add.Config), MaxImageConfig)}
 	}
-	return ask(ctx, c, &Request{Op: OpImageAdd, Image: &ImageRequest{Add: &add, MaxBytes: maxBytes}}, func(a *Answer) *spec.Image { return a.Image })
+	return callFor(ctx, c, &Request{Op: OpImageAdd, Image: &ImageRequest{Add: &add, MaxBytes: maxBytes}}, func(a *Answer) *spec.Image { return a.Image })
 }
 
 // Images are the images of the user, the last created first, without layers and configs.
 func (c *Client) Images(ctx context.Context) ([]spec.Image, error) {
-	return ask(ctx, c, &Request{Op: OpImages}, func(a *Answer) *[]spec.Image { return &a.Images })
+	return callFor(ctx, c, &Request{Op: OpImages}, func(a *Answer) *[]spec.Image { return &a.Images })
 }
 
 // Image describes an image. Errors: ErrNotFound.
@@ -106,17 +106,17 @@ func (c *Client) Image(ctx context.Context, name string) (spec.Image, error) {
 //
 // Errors: ErrNotFound, ErrBusy if a sandbox or a snapshot uses the image.
 func (c *Client) RemoveImage(ctx context.Context, name string) (spec.RemovedImages, error) {
-	return ask(ctx, c, imageRequest(OpImageRemove, name), func(a *Answer) *spec.RemovedImages { return a.RemovedImages })
+	return callFor(ctx, c, imageRequest(OpImageRemove, name), func(a *Answer) *spec.RemovedImages { return a.RemovedImages })
 }
 
 // PruneImages removes the images without a name that nothing uses, and layers that no image needs.
 func (c *Client) PruneImages(ctx context.Context) (spec.RemovedImages, error) {
-	return ask(ctx, c, &Request{Op: OpImagePrune}, func(a *Answer) *spec.RemovedImages { return a.RemovedImages })
+	return callFor(ctx, c, &Request{Op: OpImagePrune}, func(a *Answer) *spec.RemovedImages { return a.RemovedImages })
 }
 
 // VerifyImage reads all of an image. Errors: ErrNotFound, ErrDamaged.
 func (c *Client) VerifyImage(ctx context.Context, name string) error {
-	return c.do(ctx, imageRequest(OpImageVerify, name))
+	return c.callEmpty(ctx, imageRequest(OpImageVerify, name))
 }
 
 func imageRequest(op Op, name string) *Request {

@@ -134,7 +134,7 @@ func (p *Process) Started(ctx context.Context) error {
 		case <-waiting.Done():
 		}
 	}()
-	err := p.until(waiting, func() bool { return p.started || p.ended })
+	err := p.receiveUntil(waiting, func() bool { return p.started || p.ended })
 	select {
 	case <-p.begun:
 	default:
@@ -156,7 +156,7 @@ func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 	if p.kept {
 		p.ask.Do(func() { _ = p.control(&Control{Wait: true}) }) // as in Started
 	}
-	if err := p.until(ctx, func() bool { return p.ended }); err != nil {
+	if err := p.receiveUntil(ctx, func() bool { return p.ended }); err != nil {
 		return spec.Result{}, err
 	}
 	return p.result, p.err
@@ -169,8 +169,8 @@ func (p *Process) Joining() <-chan struct{} {
 	return p.joining
 }
 
-// until receives until done says so. done is called with reading held.
-func (p *Process) until(ctx context.Context, done func() bool) error {
+// receiveUntil receives until done says so. done is called with reading held.
+func (p *Process) receiveUntil(ctx context.Context, done func() bool) error {
 	if err := p.reading.Acquire(ctx, 1); err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (p *Process) until(ctx context.Context, done func() bool) error {
 			return err
 		}
 		if err == nil {
-			err = p.take(a, files)
+			err = p.takeAnswer(a, files)
 		}
 		if err != nil {
 			p.end(spec.Result{}, err)
@@ -190,8 +190,8 @@ func (p *Process) until(ctx context.Context, done func() bool) error {
 	return nil
 }
 
-// take takes one answer.
-func (p *Process) take(a *Answer, files []*os.File) error {
+// takeAnswer takes one answer.
+func (p *Process) takeAnswer(a *Answer, files []*os.File) error {
 	switch {
 	case a.Started != nil && !p.started && len(files) == len(a.Started.Files):
 		if err := p.keep(a.Started, files); err != nil {

@@ -50,7 +50,7 @@ func (c *Client) Layers(ctx context.Context, id string) (_ []layer.Overlay, err 
 			descriptor.Close(files...)
 			return trees, nil
 		}
-		tree, err := a.Tree.plain(files)
+		tree, err := a.Tree.withoutLists(files)
 		if err != nil {
 			descriptor.Close(files...)
 			return nil, err
@@ -62,9 +62,9 @@ func (c *Client) Layers(ctx context.Context, id string) (_ []layer.Overlay, err 
 	}
 }
 
-// plain is the tree without its lists, with the files that came beside it. On an error
+// withoutLists is the tree without its lists, with the files that came beside it. On an error
 // they stay the caller's.
-func (w *WireTree) plain(files []*os.File) (layer.Overlay, error) {
+func (w *WireTree) withoutLists(files []*os.File) (layer.Overlay, error) {
 	t := layer.Overlay{OverlayHead: w.OverlayHead}
 	want := len(w.Listed)
 	if w.Found {
@@ -115,7 +115,7 @@ func (c *Client) Applied(ctx context.Context, id, tree string, stamps map[string
 	var some []Stamp
 	size := 0
 	send := func() error {
-		err := c.do(ctx, &Request{Op: OpApplied, ID: id, Tree: tree, Stamps: some})
+		err := c.callEmpty(ctx, &Request{Op: OpApplied, ID: id, Tree: tree, Stamps: some})
 		some, size = some[:0], 0
 		return err
 	}
@@ -150,7 +150,7 @@ const (
 //
 // Errors: ErrDamaged, ErrNotFound, ErrNotRunning.
 func (c *Client) Verify(ctx context.Context, id string, sync bool) error {
-	return c.do(ctx, &Request{Op: OpVerify, ID: id, Sync: sync})
+	return c.callEmpty(ctx, &Request{Op: OpVerify, ID: id, Sync: sync})
 }
 
 // An Untie is a question of a client that has read all content for an apply.
@@ -167,5 +167,5 @@ type Untie struct {
 //
 // Errors: ErrBusy, ErrNotFound.
 func (c *Client) Untie(ctx context.Context, id string, u Untie) error {
-	return c.do(ctx, &Request{Op: OpUntie, ID: id, Untie: &u})
+	return c.callEmpty(ctx, &Request{Op: OpUntie, ID: id, Untie: &u})
 }
