@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/relay"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -29,7 +30,7 @@ attach is interrupted, the command goes on.
     sandbox-runtime attach --kill box EXEC`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "kill", Usage: "first end the command and all its processes"},
-			&cli.BoolFlag{Name: "json", Usage: "print one Result in JSON, output included, and nothing else"},
+			commandline.JSONFlag("print one Result in JSON, output included, and nothing else"),
 		},
 		Action:       concluding(attachToExec),
 		OnUsageError: doUsageError,

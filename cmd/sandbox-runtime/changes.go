@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/review"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
@@ -34,7 +35,7 @@ or a message as {"note": "..."}.
     sandbox-runtime exec box make
     sandbox-runtime changes box`,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "json", Usage: "print one change in JSON per line"},
+			commandline.JSONFlag("print one change in JSON per line"),
 			&cli.BoolFlag{Name: "names", Usage: "print names only, which is faster"},
 		},
 		Action: withChanges(func(_ context.Context, cmd *cli.Command, c *sandbox.Changes) error {

@@ -8,7 +8,6 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
-	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
 // namesFor are the names that an argument of the command may be, after so many others.
@@ -48,7 +47,7 @@ func namesFor(ctx context.Context, cmd *cli.Command, before int) (names []string
 
 // imageNames are the names of the images of this user.
 func imageNames(ctx context.Context, cmd *cli.Command) (names []string) {
-	_ = withImages(ctx, cmd.Root(), func(m *sandbox.Manager) error { // a completion has no place for an error
+	_ = withSandboxes(ctx, cmd.Root(), func(m *sandboxes) error { // a completion has no place for an error
 		all, err := m.Images(ctx)
 		for _, i := range all {
 			for _, r := range i.References {

@@ -29,8 +29,9 @@ import (
 // privilege.
 type sandboxes struct {
 	*sandbox.Manager
-	launcher *launcher.Launcher // nil if the launcher listens
-	server   *server.Server     // nil if the launcher listens
+	// Inside is the launcher inside this process; nil if the launcher listens.
+	Inside *launcher.Launcher
+	server *server.Server // nil if the launcher listens
 }
 
 // connect returns the sandboxes of the launcher that socketOf chooses. It makes nothing yet.
@@ -41,7 +42,7 @@ func connect(ctx context.Context, cmd *cli.Command) (*sandboxes, error) {
 	}
 	var m *sandboxes
 	if socket == "" {
-		m, err = connectTo(ctx, launcherDirs(cmd))
+		m, err = openInside(ctx, cmd)
 	} else {
 		m = &sandboxes{}
 		go tellStopped(ctx, socket, cmd.Root().ErrWriter)
@@ -85,7 +86,7 @@ func wakeCgroups(cmd *cli.Command) {
 func connectExisting(ctx context.Context, cmd *cli.Command) (*sandboxes, error) {
 	socket, err := socketOf(cmd)
 	if err == nil && socket == "" {
-		err = mayLook(commandline.StateRoot(cmd))
+		err = checkAccess(cmd)
 	}
 	if err != nil {
 		return nil, err
@@ -93,19 +94,22 @@ func connectExisting(ctx context.Context, cmd *cli.Command) (*sandboxes, error) 
 	return connect(ctx, cmd)
 }
 
-func mayLook(root string) error {
+// checkAccess returns an error if the sandboxes of --root are those of another user.
+func checkAccess(cmd *cli.Command) error {
+	root := commandline.StateRoot(cmd)
 	if _, err := os.Lstat(root + "/."); errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("the sandboxes in %s are another user's: permission denied; run this as that user, which root is with sudo, or name another --root", root)
 	}
 	return nil
 }
 
-func connectTo(ctx context.Context, dirs launcher.Dirs) (*sandboxes, error) {
-	l, err := launcher.New(dirs)
+// openInside returns the sandboxes of a launcher inside this process.
+func openInside(ctx context.Context, cmd *cli.Command) (*sandboxes, error) {
+	l, err := newLauncher(cmd)
 	if err != nil {
 		return nil, err
 	}
-	s := &sandboxes{launcher: l, server: server.New(server.Of(l), server.Rules{}, commandline.LogFrom(ctx))}
+	s := &sandboxes{Inside: l, server: server.New(server.Of(l), server.Rules{}, commandline.LogFrom(ctx))}
 	s.Manager, err = sandbox.NewManager(sandbox.ManagerConfig{
 		Dial: func(context.Context) (*net.UnixConn, error) { return s.server.Connect() },
 	})
@@ -141,19 +145,19 @@ func withSandbox(ctx context.Context, cmd *cli.Command, do func(*sandbox.Sandbox
 // inside this process has released all that it holds.
 func (s *sandboxes) Close() error {
 	err := s.Manager.Close()
-	if s.launcher == nil {
+	if s.Inside == nil {
 		return err
 	}
 	over, cancel := context.WithCancel(context.Background())
 	cancel() // all calls still under way have no caller
 	s.server.Shutdown(over)
-	s.launcher.Close()
+	s.Inside.Close()
 	return err
 }
 
 // Settings are the limits that the kernel holds for a sandbox of the launcher inside this process.
 func (s *sandboxes) Settings(ctx context.Context, id string) (cgroups.Settings, error) {
-	box, err := s.launcher.Open(ctx, id)
+	box, err := s.Inside.Open(ctx, id)
 	if err != nil {
 		return cgroups.Settings{}, err
 	}
@@ -161,10 +165,10 @@ func (s *sandboxes) Settings(ctx context.Context, id string) (cgroups.Settings, 
 	return box.Settings()
 }
 
-// launcherDirs are the directories of --root and --data, and the addresses of --network-range.
-func launcherDirs(cmd *cli.Command) launcher.Dirs {
+// newLauncher returns a launcher with the directories of --root and --data, and the addresses of --network-range.
+func newLauncher(cmd *cli.Command) (*launcher.Launcher, error) {
 	addresses, _ := networkRange(cmd) // checked before each command
-	return launcher.Dirs{State: commandline.StateRoot(cmd), Data: cmd.String("data"), NetworkRange: addresses}
+	return launcher.New(launcher.Dirs{State: commandline.StateRoot(cmd), Data: cmd.String("data"), NetworkRange: addresses})
 }
 
 func checkNetworkRange(cmd *cli.Command) error {
@@ -178,4 +182,14 @@ func networkRange(cmd *cli.Command) (netip.Prefix, error) {
 		return p, fmt.Errorf("--network-range: %w", err)
 	}
 	return p, nil
+}
+
+// catch catches the signals during a command. Its message about an interrupted command names the command that
+// removes the rest.
+func catch(ctx context.Context, cmd *cli.Command) (context.Context, *relay.Signals) {
+	prune := commandline.ProgramWithDirs(cmd)
+	if cmd.Root().IsSet("socket") { // prune takes no socket
+		prune = commandline.Program
+	}
+	return relay.Catch(ctx, prune+" prune")
 }

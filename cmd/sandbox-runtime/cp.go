@@ -63,7 +63,7 @@ func cp(ctx context.Context, cmd *cli.Command) error {
 	case from.path == "" || to.path == "":
 		return errors.New("a path is empty; write a path in a sandbox as in box:/workspace/out")
 	}
-	ctx, signals := relay.Catch(ctx, pruneOf(cmd))
+	ctx, signals := catch(ctx, cmd)
 	defer signals.Stop()
 	left := &leftOut{stderr: cmd.Root().ErrWriter}
 	err := withSandboxes(ctx, cmd, func(m *sandboxes) error {

@@ -54,7 +54,7 @@ func doFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "interactive", Aliases: []string{"i"}, Usage: "pass standard input on"},
 		&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "give it a terminal of its own"},
 		&cli.BoolFlag{Name: "local", Usage: "no sandbox: run on the host, in the workspace"},
-		&cli.BoolFlag{Name: "json", Usage: "print one Result in JSON, output included, and nothing else"},
+		commandline.JSONFlag("print one Result in JSON, output included, and nothing else"),
 		&cli.BoolFlag{Name: "review", Usage: "ask at the end about the changes in overlays (default with -it)"},
 		&cli.BoolFlag{Name: "apply", Usage: "write changes in overlays to the host at the end, with any exit status"},
 		&cli.BoolFlag{Name: "keep", Usage: "leave the sandbox up at the end, with its changes"},
@@ -178,7 +178,7 @@ func do(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	} else {
 		wakeCgroups(cmd)
 	}
-	ctx, signals := relay.Catch(ctx, pruneOf(cmd))
+	ctx, signals := catch(ctx, cmd)
 	defer signals.Stop()
 	defer context.AfterFunc(ctx, cancel)()
 	m, err := connected()

@@ -44,7 +44,7 @@ that let the packets pass. --repair runs these commands.
 
 The exit status is 0 if "do" runs programs fully isolated here, 1 if not.`,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "json", Usage: "print one JSON object and nothing else"},
+			commandline.JSONFlag("print one JSON object and nothing else"),
 			&cli.BoolFlag{Name: "repair", Usage: "run the commands that the host's firewall needs for --network full, and repair a flushed firewall"},
 			&cli.StringFlag{Name: "rules", Usage: "`FILE` of a launcher's rules, to compare with the kernel's quotas"},
 		},
@@ -74,7 +74,7 @@ func runDoctor(ctx context.Context, cmd *cli.Command) error {
 		report.TryLauncher(ctx, socket, func(ctx context.Context) (doctor.Maker, error) { return connect(ctx, cmd) })
 	} else {
 		report.Prove(ctx, func(ctx context.Context) (doctor.Sandboxes, error) {
-			return connectTo(ctx, launcherDirs(cmd))
+			return openInside(ctx, cmd)
 		})
 	}
 	out := cmd.Root().Writer

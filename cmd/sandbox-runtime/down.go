@@ -37,27 +37,27 @@ func down(ctx context.Context, cmd *cli.Command) error {
 		errs := make([]error, cmd.NArg())
 		var removing sync.WaitGroup
 		for i, name := range cmd.Args().Slice() {
-			removing.Go(func() { errs[i] = m.down(ctx, cmd, name) })
+			removing.Go(func() { errs[i] = removeSandbox(ctx, cmd, m, name) })
 		}
 		removing.Wait()
 		return errors.Join(errs...)
 	})
 }
 
-// down removes one sandbox. A missing sandbox is an error here: the name may be wrong.
-func (s *sandboxes) down(ctx context.Context, cmd *cli.Command, name string) error {
-	if s.launcher == nil {
-		if _, err := s.Get(ctx, name); err != nil {
+// removeSandbox removes one sandbox. A missing sandbox is an error here: the name may be wrong.
+func removeSandbox(ctx context.Context, cmd *cli.Command, m *sandboxes, name string) error {
+	if m.Inside == nil {
+		if _, err := m.Get(ctx, name); err != nil {
 			return err
 		}
-		return s.Remove(ctx, name)
+		return m.Remove(ctx, name)
 	}
 	root := commandline.StateRoot(cmd)
 	if record.Has(root, name) {
-		return s.Remove(ctx, name)
+		return m.Remove(ctx, name)
 	}
-	if traced, err := s.launcher.Traced(name); err != nil || traced {
-		return errors.Join(err, s.launcher.Remove(ctx, name))
+	if traced, err := m.Inside.Traced(name); err != nil || traced {
+		return errors.Join(err, m.Inside.Remove(ctx, name))
 	}
 	if _, err := container.Load(root, name); err == nil {
 		return fmt.Errorf("%s is a container, not a sandbox; remove it with: %s delete --force %s", name, commandline.ProgramWithDirs(cmd), name)

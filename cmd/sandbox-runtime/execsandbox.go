@@ -15,7 +15,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/configflags"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/relay"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container/frontend"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
@@ -26,7 +25,7 @@ import (
 func execSandboxFlags() []cli.Flag {
 	flags := []cli.Flag{
 		&cli.BoolFlag{Name: "interactive", Aliases: []string{"i"}, Usage: "sandbox: pass standard input on"},
-		&cli.BoolFlag{Name: "json", Usage: "sandbox: print one Result in JSON, output included, and nothing else"},
+		commandline.JSONFlag("sandbox: print one Result in JSON, output included, and nothing else"),
 		&cli.StringFlag{Name: "log-size", Usage: "sandbox: with --detach, `SIZE` of the output that is kept of each stream, half from its head and half from its tail (default: 8m)"},
 		&cli.BoolFlag{Name: "transaction", Usage: "sandbox: keep the command's writes only if it succeeds"},
 		&cli.StringFlag{Name: "timeout", Usage: "sandbox: `DURATION` after which the command and all its processes are ended"},
@@ -36,17 +35,6 @@ func execSandboxFlags() []cli.Flag {
 		flags = append(flags, f.Flag)
 	}
 	return flags
-}
-
-// meansSandbox says that nothing has the name, and that the flags are those for a sandbox.
-func meansSandbox(cmd *cli.Command) bool {
-	for _, f := range execSandboxFlags() {
-		if cmd.IsSet(f.Names()[0]) {
-			_, err := commandline.LoadContainer(cmd)
-			return errors.Is(err, container.ErrNotExist)
-		}
-	}
-	return false
 }
 
 // notForSandboxes are flags of exec that have no meaning in a sandbox, and why.
@@ -94,10 +82,19 @@ func execInSandbox(ctx context.Context, cmd *cli.Command) (spec.Result, error) {
 	})
 }
 
+// streamsOf are the streams of a command that the flags describe.
+func streamsOf(cmd *cli.Command) (*relay.Streams, error) {
+	s := &relay.Streams{Input: cmd.Bool("interactive"), Terminal: cmd.Bool("tty"), Keep: cmd.Bool("json")}
+	if s.Terminal && s.Keep {
+		return nil, errors.New("--tty and --json do not go together: a terminal's output is not a Result")
+	}
+	return s, nil
+}
+
 // inSandbox runs a command in the sandbox that the first argument names, or attaches to one.
 func inSandbox(ctx context.Context, cmd *cli.Command, run func(context.Context, *sandbox.Sandbox, *relay.Signals) (spec.Result, error)) (spec.Result, error) {
 	result := spec.Result{ID: cmd.Args().First()}
-	ctx, signals := relay.Catch(ctx, pruneOf(cmd))
+	ctx, signals := catch(ctx, cmd)
 	defer signals.Stop()
 	err := withSandboxes(ctx, cmd, func(m *sandboxes) error {
 		box, err := m.Get(ctx, result.ID)
@@ -228,20 +225,10 @@ func execCommandOf(cmd *cli.Command) (_ sandbox.Command, err error) {
 
 // logSize is the size that --log-size asks for; 0: the default.
 func logSize(cmd *cli.Command) (int64, error) {
-	if !cmd.IsSet("log-size") {
-		return 0, nil
-	}
-	if !cmd.Bool("detach") {
+	if cmd.IsSet("log-size") && !cmd.Bool("detach") {
 		return 0, errors.New("--log-size is for --detach: the output of other commands is not kept")
 	}
-	size, err := spec.ParseSize(cmd.String("log-size"))
-	if err != nil {
-		return 0, fmt.Errorf("--log-size: %w", err)
-	}
-	if size == spec.Unlimited || size == 0 {
-		return 0, fmt.Errorf("--log-size %s: write a size, as 8m", cmd.String("log-size"))
-	}
-	return int64(size), nil
+	return commandline.SizeOf(cmd, "log-size", "8m")
 }
 
 // execEnvironment are flags of exec that are do's, too.

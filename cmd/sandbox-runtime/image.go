@@ -16,7 +16,6 @@ import (
 
 	imagename "github.com/sandbox-runtime/sandbox-runtime/images/name"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
-	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
 func imageCommand() *cli.Command {
@@ -59,22 +58,6 @@ func imageCommandLike(cmd *cli.Command, typed string) string {
 		return "; use: " + line
 	}
 	return commandline.DidYouMean(commandline.CommandNames(cmd), typed, "")
-}
-
-// withImages does something with the images of this user.
-func withImages(ctx context.Context, cmd *cli.Command, do func(*sandbox.Manager) error) (err error) {
-	m, err := connectExisting(ctx, cmd)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
-	return do(m.Manager)
-}
-
-func jsonFlag(usage string) cli.Flag { return &cli.BoolFlag{Name: "json", Usage: usage} }
-
-func quietFlag(usage string) cli.Flag {
-	return &cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: usage}
 }
 
 func printIndented(w io.Writer, value any) error {

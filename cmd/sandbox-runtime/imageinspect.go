@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -19,7 +20,7 @@ config as the image has it. Name an image by its name, its id, or the beginning 
 
     sandbox-runtime image inspect debian:12
     sandbox-runtime image inspect debian:12 | jq '.[0].config.config.Env'`,
-		Flags:  []cli.Flag{jsonFlag("print JSON, which is the default")},
+		Flags:  []cli.Flag{commandline.JSONFlag("print JSON, which is the default")},
 		Action: imageInspect,
 	}
 }
@@ -28,7 +29,7 @@ func imageInspect(ctx context.Context, cmd *cli.Command) error {
 	if !cmd.Args().Present() {
 		return errors.New("say the images, as in: image inspect debian:12")
 	}
-	return withImages(ctx, cmd, func(m *sandbox.Manager) error {
+	return withSandboxes(ctx, cmd, func(m *sandboxes) error {
 		all := []sandbox.Image{} // in JSON no null
 		err := eachImage(cmd, func(name string) error {
 			image, err := m.Image(ctx, name)

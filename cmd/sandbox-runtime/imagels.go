@@ -25,16 +25,16 @@ that several images have takes its space once. With --json each line is one obje
     sandbox-runtime image ls
     sandbox-runtime image ls --json | jq -r '.references[].name'`,
 		Flags: []cli.Flag{
-			quietFlag("print only the ids"),
+			commandline.QuietFlag("print only the ids"),
 			&cli.BoolFlag{Name: "no-trunc", Usage: "print whole ids"},
-			jsonFlag("print one JSON object for each image"),
+			commandline.JSONFlag("print one JSON object for each image"),
 		},
 		Action: commandline.WithArgs(0, 0, imageList),
 	}
 }
 
 func imageList(ctx context.Context, cmd *cli.Command) error {
-	return withImages(ctx, cmd, func(m *sandbox.Manager) error {
+	return withSandboxes(ctx, cmd, func(m *sandboxes) error {
 		all, err := m.Images(ctx)
 		if err != nil {
 			return err

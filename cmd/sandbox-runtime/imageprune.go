@@ -8,7 +8,6 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
-	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
 func imagePruneCommand() *cli.Command {
@@ -19,13 +18,13 @@ func imagePruneCommand() *cli.Command {
 pull of this user runs.
 
     sandbox-runtime image prune`,
-		Flags:  []cli.Flag{jsonFlag("print the removed images and layers as JSON")},
+		Flags:  []cli.Flag{commandline.JSONFlag("print the removed images and layers as JSON")},
 		Action: commandline.WithArgs(0, 0, imagePrune),
 	}
 }
 
 func imagePrune(ctx context.Context, cmd *cli.Command) error {
-	return withImages(ctx, cmd, func(m *sandbox.Manager) error {
+	return withSandboxes(ctx, cmd, func(m *sandboxes) error {
 		removed, err := m.PruneImages(ctx)
 		if err != nil {
 			return err

@@ -13,8 +13,8 @@ import (
 	"github.com/urfave/cli/v3"
 
 	imagename "github.com/sandbox-runtime/sandbox-runtime/images/name"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
-	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 func imagePullCommand() *cli.Command {
@@ -53,8 +53,8 @@ func importFlags(unnamed string) []cli.Flag {
 		&cli.StringFlag{Name: "name", Usage: "`REF` that names the image here (default: " + unnamed + ")"},
 		&cli.StringFlag{Name: "platform", Usage: "`OS/ARCH[/VARIANT]` to choose from an image with several (default: this host's)"},
 		&cli.StringFlag{Name: "max-bytes", Usage: "`SIZE` that bounds each layer, uncompressed, and each archive, at most 32g (default: nine tenths of the free space)"},
-		quietFlag("print no progress"),
-		jsonFlag("print the image as JSON"),
+		commandline.QuietFlag("print no progress"),
+		commandline.JSONFlag("print the image as JSON"),
 	}
 }
 
@@ -102,7 +102,7 @@ func pullImage(ctx context.Context, cmd *cli.Command, text string, stdin io.Read
 	if cmd.IsSet("name") && cmd.String("name") == "" { // as of an unset variable of a script
 		return image, nil, errors.New("--name: is empty; name the image, or leave the flag out")
 	}
-	maxBytes, err := maxBytesOf(cmd)
+	maxBytes, err := commandline.SizeOf(cmd, "max-bytes", "2g")
 	if err != nil {
 		return image, nil, err
 	}
@@ -118,7 +118,7 @@ func pullImage(ctx context.Context, cmd *cli.Command, text string, stdin io.Read
 		shown = newPullProgress(cmd.Root().ErrWriter)
 		o.Progress = shown.tell
 	}
-	err = withImages(ctx, cmd, func(m *sandbox.Manager) error {
+	err = withSandboxes(ctx, cmd, func(m *sandboxes) error {
 		image, err = m.PullImage(ctx, text, o)
 		return err
 	})
@@ -128,21 +128,6 @@ func pullImage(ctx context.Context, cmd *cli.Command, text string, stdin io.Read
 // tellPullNote prints the notes of a pull.
 func tellPullNote(cmd *cli.Command) func(string) {
 	return func(line string) { fmt.Fprintln(cmd.Root().ErrWriter, line) }
-}
-
-// maxBytesOf reads --max-bytes; 0: the default.
-func maxBytesOf(cmd *cli.Command) (int64, error) {
-	if !cmd.IsSet("max-bytes") {
-		return 0, nil
-	}
-	size, err := spec.ParseSize(cmd.String("max-bytes"))
-	if err != nil {
-		return 0, fmt.Errorf("--max-bytes: %w", err)
-	}
-	if size == spec.Unlimited || size == 0 {
-		return 0, fmt.Errorf("--max-bytes %s: write a size, as 2g", cmd.String("max-bytes"))
-	}
-	return int64(size), nil
 }
 
 // mirrorsOf reads the values of --mirror.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -23,7 +24,7 @@ the images cannot be removed, the others are still removed, and the exit status 
 
     sandbox-runtime image rm debian:12
     sandbox-runtime image rm 4f1c busybox`,
-		Flags:  []cli.Flag{jsonFlag("print the removed names, images and layers as JSON")},
+		Flags:  []cli.Flag{commandline.JSONFlag("print the removed names, images and layers as JSON")},
 		Action: imageRemove,
 	}
 }
@@ -32,7 +33,7 @@ func imageRemove(ctx context.Context, cmd *cli.Command) error {
 	if !cmd.Args().Present() {
 		return errors.New("say the images, as in: image rm debian:12")
 	}
-	return withImages(ctx, cmd, func(m *sandbox.Manager) error {
+	return withSandboxes(ctx, cmd, func(m *sandboxes) error {
 		all := sandbox.RemovedImages{Untagged: []string{}, Deleted: []string{}, DeletedLayers: []string{}} // in JSON no null
 		err := eachImage(cmd, func(name string) error {
 			one, err := m.RemoveImage(ctx, name)

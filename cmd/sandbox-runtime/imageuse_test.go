@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox/sandboxtest"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -22,7 +23,7 @@ func TestOnlyNamesOfRegistriesArePulledForUse(t *testing.T) {
 	defer m.Close()
 	take := func(image string, flags ...string) error {
 		cmd := &cli.Command{
-			Name: "do", Flags: []cli.Flag{pullFlag(), jsonFlag("")}, Writer: io.Discard, ErrWriter: io.Discard,
+			Name: "do", Flags: []cli.Flag{pullFlag(), commandline.JSONFlag("")}, Writer: io.Discard, ErrWriter: io.Discard,
 			Action: func(ctx context.Context, cmd *cli.Command) error {
 				_, err := takeImage(ctx, cmd, m, spec.Config{Image: image}, tellPullNote(cmd))
 				return err

@@ -7,7 +7,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
 )
 
 func imageVerifyCommand() *cli.Command {
@@ -22,8 +22,8 @@ used any more until it is pulled again. The exit status is 1 if an image is dama
     sandbox-runtime image verify
     sandbox-runtime image verify debian:12`,
 		Flags: []cli.Flag{
-			quietFlag("print only errors"),
-			jsonFlag("print one JSON object for each image"),
+			commandline.QuietFlag("print only errors"),
+			commandline.JSONFlag("print one JSON object for each image"),
 		},
 		Action: imageVerify,
 	}
@@ -37,7 +37,7 @@ type verifyReport struct {
 }
 
 func imageVerify(ctx context.Context, cmd *cli.Command) error {
-	return withImages(ctx, cmd, func(m *sandbox.Manager) error {
+	return withSandboxes(ctx, cmd, func(m *sandboxes) error {
 		names := cmd.Args().Slice()
 		if len(names) == 0 {
 			all, err := m.Images(ctx)

@@ -72,7 +72,7 @@ func runLauncher(ctx context.Context, cmd *cli.Command) error {
 			return err
 		}
 	}
-	l, err := launcher.New(launcherDirs(cmd))
+	l, err := newLauncher(cmd)
 	if err != nil {
 		return err
 	}

@@ -36,8 +36,8 @@ out, and stderr has the reason.
     # ` + commandline.Program + ` --root /run/docker/runtime-runc/moby list -q`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "table or json"},
-			jsonFlag("the same as --format json, but an empty list is []"),
-			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print ids only"},
+			commandline.JSONFlag("the same as --format json, but an empty list is []"),
+			commandline.QuietFlag("print ids only"),
 		},
 		Action: commandline.WithArgs(0, 0, listContainers),
 	}

@@ -102,9 +102,7 @@ To check this host, and the isolation of a sandbox:
 			c.OnUsageError = words.Usage
 		}
 		c.OnUsageError = commandline.LogUsageError(out, c.OnUsageError)
-		if reason := withoutSocket[c.Name]; reason != "" {
-			c.Action = refusingSocket(c.Action, reason)
-		}
+		refuseSocket(c)
 		if c.Category == commandline.CategoryOCI && c.Action != nil {
 			c.Action = words.Errors(c.Action)
 		}

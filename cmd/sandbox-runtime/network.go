@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/configflags"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -17,7 +18,7 @@ import (
 
 func networkCommand() *cli.Command {
 	flags := []cli.Flag{
-		&cli.BoolFlag{Name: "json", Usage: "print the present network, the change, each decision of --log or the rules of --suggest as JSON"},
+		commandline.JSONFlag("print the present network, the change, each decision of --log or the rules of --suggest as JSON"),
 		&cli.BoolFlag{Name: "log", Usage: "print the decisions of the network proxied, and go on with new ones"},
 		&cli.BoolFlag{Name: "suggest", Usage: "print the --allow rules that the sandbox has needed so far, for --network proxied"},
 	}

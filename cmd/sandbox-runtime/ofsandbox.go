@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container/oci"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
@@ -41,6 +43,17 @@ func execOnSandbox(ctx context.Context, cmd *cli.Command) (done bool, err error)
 	return true, concluding(execInSandbox)(ctx, cmd)
 }
 
+// meansSandbox says that nothing has the name, and that the flags are those for a sandbox.
+func meansSandbox(cmd *cli.Command) bool {
+	for _, f := range execSandboxFlags() {
+		if cmd.IsSet(f.Names()[0]) {
+			_, err := commandline.LoadContainer(cmd)
+			return errors.Is(err, container.ErrNotExist)
+		}
+	}
+	return false
+}
+
 // deleteSandbox removes more than a container: the sandbox was made by up or do, and goes
 // as with down.
 func deleteSandbox(ctx context.Context, cmd *cli.Command) (done bool, err error) {
@@ -50,7 +63,7 @@ func deleteSandbox(ctx context.Context, cmd *cli.Command) (done bool, err error)
 	id, force := cmd.Args().First(), cmd.Bool("force")
 	return true, withSandboxes(ctx, cmd, func(m *sandboxes) error {
 		box, err := m.Get(ctx, id)
-		if m.launcher == nil && err != nil && !force {
+		if m.Inside == nil && err != nil && !force {
 			return err
 		}
 		if err == nil && !force {

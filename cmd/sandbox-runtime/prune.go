@@ -8,7 +8,6 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 )
 
 func pruneCommand() *cli.Command {
@@ -26,22 +25,14 @@ name: "apply" and "save" work on the sandbox, and "down" removes it.`,
 	}
 }
 
-// pruneOf is the command that removes the rest of an interrupted one. It takes no socket.
-func pruneOf(cmd *cli.Command) string {
-	if cmd.Root().IsSet("socket") {
-		return commandline.Program + " prune"
-	}
-	return commandline.ProgramWithDirs(cmd) + " prune"
-}
-
 func prune(ctx context.Context, cmd *cli.Command) error {
 	if cmd.Args().Present() {
 		return errors.New("prune takes no arguments; it removes all that is left")
 	}
-	if err := mayLook(commandline.StateRoot(cmd)); err != nil {
+	if err := checkAccess(cmd); err != nil {
 		return err
 	}
-	l, err := launcher.New(launcherDirs(cmd))
+	l, err := newLauncher(cmd)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ the detached ones that have ended and whose result nobody has asked for.
 		StopOnNthArg: new(1), // the rest is for ps
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "table or json"},
-			jsonFlag("the same as --format json"),
+			commandline.JSONFlag("the same as --format json"),
 			&cli.BoolFlag{Name: "execs", Usage: "sandbox: its commands in place of their processes"},
 		},
 		Action: commandline.WithArgs(1, -1, listProcesses),

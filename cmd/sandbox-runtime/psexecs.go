@@ -31,7 +31,7 @@ func listExecs(ctx context.Context, cmd *cli.Command) error {
 		return errors.New("invalid format option")
 	}
 	if !namesSandbox(cmd) {
-		if err := mayLook(commandline.StateRoot(cmd)); err != nil {
+		if err := checkAccess(cmd); err != nil {
 			return err
 		}
 		if _, err := commandline.LoadContainer(cmd); errors.Is(err, container.ErrNotExist) {

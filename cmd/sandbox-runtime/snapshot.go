@@ -28,7 +28,7 @@ with these files. The sandbox's files have to be on disk, which is the default o
     sandbox-runtime snapshot --remove ready`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "list", Usage: "print the names of all snapshots"},
-			jsonFlag("print the snapshots of --list as a JSON array"),
+			commandline.JSONFlag("print the snapshots of --list as a JSON array"),
 			&cli.StringFlag{Name: "remove", Usage: "remove the snapshot `SNAP`; sandboxes that began with it go on"},
 		},
 		Action: snapshot,

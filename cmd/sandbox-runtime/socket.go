@@ -4,18 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/user"
-	"strconv"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/container/oci"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -41,113 +33,32 @@ func socketOf(cmd *cli.Command) (string, error) {
 	return sandbox.SharedSocket, nil
 }
 
-const notOCI = "it works on OCI containers, and a launcher has sandboxes"
-
-// withoutSocket are commands that use no launcher that listens, and the reasons.
-var withoutSocket = map[string]string{
-	"create": notOCI, "start": notOCI, "run": notOCI, "spec": notOCI, "features": notOCI,
-	"checkpoint": notOCI, "restore": notOCI, "events": notOCI,
-	"kill":     "it signals the first process of a container; end a sandbox with down, and a command with attach --kill",
-	"prune":    "it removes the remains of all users from the state root; run it as root",
-	"register": "it changes configuration files of this host",
+// whyNoSocket is the reason why a command uses no launcher that listens; "" for the other commands.
+func whyNoSocket(command string) string {
+	const notOCI = "it works on OCI containers, and a launcher has sandboxes"
+	switch command {
+	case "create", "start", "run", "spec", "features", "checkpoint", "restore", "events":
+		return notOCI
+	case "kill":
+		return "it signals the first process of a container; end a sandbox with down, and a command with attach --kill"
+	case "prune":
+		return "it removes the remains of all users from the state root; run it as root"
+	case "register":
+		return "it changes configuration files of this host"
+	}
+	return ""
 }
 
-// refusingSocket is an action of a command that refuses --socket, for a reason.
-func refusingSocket(do cli.ActionFunc, reason string) cli.ActionFunc {
-	return func(ctx context.Context, cmd *cli.Command) error {
+// refuseSocket makes a command refuse --socket if the command uses no launcher that listens.
+func refuseSocket(c *cli.Command) {
+	reason, do := whyNoSocket(c.Name), c.Action
+	if reason == "" {
+		return
+	}
+	c.Action = func(ctx context.Context, cmd *cli.Command) error {
 		if cmd.IsSet("socket") {
 			return fmt.Errorf("--socket is not for %s: %s", cmd.Name, reason)
 		}
 		return do(ctx, cmd)
-	}
-}
-
-// namesSandbox says that the first argument names a sandbox, and no OCI container.
-func namesSandbox(cmd *cli.Command) bool {
-	return record.Has(commandline.StateRoot(cmd), cmd.Args().First()) || namesListed(cmd)
-}
-
-// namesListed says that the first argument is for a launcher that listens. With --socket each name
-// is. The OCI containers of an ordinary user come before the sandboxes of the default launcher.
-func namesListed(cmd *cli.Command) bool {
-	if cmd.IsSet("socket") {
-		return true
-	}
-	if !defaultListens(cmd) {
-		return false
-	}
-	_, err := commandline.LoadContainer(cmd)
-	return errors.Is(err, container.ErrNotExist) || mayLook(commandline.StateRoot(cmd)) != nil
-}
-
-// defaultListens says that an ordinary user has no flags of an OCI caller, and that there is a socket
-// of the default launcher.
-func defaultListens(cmd *cli.Command) bool {
-	socket, err := socketOf(cmd)
-	if err != nil || socket == "" || oci.SpeaksAsRunc(cmd) {
-		return false
-	}
-	_, err = os.Lstat(socket)
-	return err == nil
-}
-
-// hasOnlyListed says that an ordinary user has no state root for containers of the user's own.
-func hasOnlyListed(cmd *cli.Command) bool {
-	socket, _ := socketOf(cmd)
-	_, ofUser := commandline.DefaultRoot()
-	return socket != "" && !ofUser && !oci.SpeaksAsRunc(cmd)
-}
-
-// isMissing says that the error of an OCI command is about a name that nothing has. An ordinary
-// user cannot enter the default state root. The error of such a caller counts, too.
-func isMissing(cmd *cli.Command, err error) bool {
-	if errors.Is(err, container.ErrNotExist) {
-		return true
-	}
-	socket, _ := socketOf(cmd)
-	return socket != "" && errors.Is(err, fs.ErrPermission) && mayLook(commandline.StateRoot(cmd)) != nil
-}
-
-// missing words an error that isMissing. It returns nil for other errors.
-func missing(ctx context.Context, cmd *cli.Command, failure error) error {
-	if !isMissing(cmd, failure) {
-		return nil
-	}
-	name := cmd.Args().First()
-	socket, err := socketOf(cmd)
-	if err != nil || socket == "" {
-		return oci.Missing(cmd)
-	}
-	if reason := withoutSocket[cmd.Name]; reason != "" {
-		return fmt.Errorf("%s does not exist: no container of yours has this name (%s: %s)", name, cmd.Name, reason)
-	}
-	m, err := connect(ctx, cmd)
-	if err != nil {
-		return fmt.Errorf("no container of yours has the name %q, and %w", name, err)
-	}
-	return errors.Join(&sandbox.Error{ID: name, Err: sandbox.ErrNotFound}, m.Close())
-}
-
-// listedStates are the sandboxes of the caller at a launcher that listens.
-func listedStates(ctx context.Context, cmd *cli.Command) (states []container.State, err error) {
-	err = withSandboxes(ctx, cmd, func(m *sandboxes) error {
-		infos, err := m.List(ctx)
-		for _, info := range infos {
-			states = append(states, listedState(info))
-		}
-		return err
-	})
-	return states, err
-}
-
-// listedState is the state of a sandbox as the OCI commands print it. A launcher tells nothing of
-// the bundle.
-func listedState(i sandbox.Info) container.State {
-	owner := "#" + strconv.FormatUint(uint64(i.Owner), 10)
-	if u, err := user.LookupId(owner[1:]); err == nil {
-		owner = u.Username
-	}
-	return container.State{
-		Version: specs.Version, ID: i.ID, Pid: i.Pid, Status: container.Status(i.State), Created: i.Created, Owner: owner,
 	}
 }

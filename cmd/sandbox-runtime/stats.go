@@ -13,6 +13,7 @@ import (
 	"github.com/docker/go-units"
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -33,7 +34,7 @@ in JSON, where such a value is -1.
     sandbox-runtime stats --json box | jq .memory_peak_bytes
     sandbox-runtime --socket /run/sandbox-runtime.sock stats --pool`,
 		Flags: []cli.Flag{
-			jsonFlag("print one JSON object for each sandbox, or for the pool"),
+			commandline.JSONFlag("print one JSON object for each sandbox, or for the pool"),
 			&cli.BoolFlag{Name: "pool", Usage: "print the counts of the pool of the launcher on --socket"},
 		},
 		Action: stats,

@@ -45,7 +45,7 @@ are up.`,
 // upFlags describe the sandbox, and none of them a command.
 func upFlags() []cli.Flag {
 	flags := append([]cli.Flag{
-		&cli.BoolFlag{Name: "json", Usage: "print a description in JSON, in place of the name"},
+		commandline.JSONFlag("print a description in JSON, in place of the name"),
 		&cli.StringFlag{Name: "from", Usage: "begin with the files of the snapshot `SNAP`"},
 		pullFlag(),
 	}, configflags.Flags()...)
@@ -109,7 +109,7 @@ func up(ctx context.Context, cmd *cli.Command) error {
 // upOnce leaves nothing new behind if a signal comes before it is up.
 func upOnce(ctx context.Context, cmd *cli.Command, name string, c spec.Config) (_ sandbox.Info, err error) {
 	wakeCgroups(cmd)
-	ctx, signals := relay.Catch(ctx, pruneOf(cmd))
+	ctx, signals := catch(ctx, cmd)
 	defer signals.Stop()
 	m, err := connect(ctx, cmd)
 	if err != nil {
