@@ -41,7 +41,10 @@ var layers = [][]string{
 	{"sandbox/launcher", "sandbox/tenant", "internal/cli/configflags", "internal/cli/copying", "internal/cli/doctor", "internal/container/frontend", "internal/cli/processes", "internal/cli/relay", "internal/cli/resourceflags"},
 	{"internal/changes/review"},
 	{"internal/cli/commandline"},
-	{"internal/cli/completion", "internal/container/oci", "internal/cli/registration"},
+	{"internal/cli/completion", "internal/container/oci", "internal/cli/registration", "internal/cli/connection"},
+	{"internal/cli/admin", "internal/cli/changes", "internal/cli/images"},
+	{"internal/cli/sandboxes"},
+	{"internal/cli/containers"},
 	{"cmd/sandbox-runtime", "cmd/sandbox-oci", "cmd/sandbox-files", "examples/embed"},
 }
 
@@ -54,7 +57,8 @@ var onlyImporter = map[string]string{
 // those that import only them.
 var needCgo = []string{"seccomp/compile", "internal/container", "internal/container/filtercache", "internal/launcher/handed", "internal/launcher/record", "internal/launcher/filewatch",
 	"internal/launcher/integrity", "internal/network/networks", "internal/launcher/throttle", "internal/launcher/trash", "internal/changes/overlay", "internal/launcher/jobs", "internal/launcher", "internal/launcher/server",
-	"internal/cli/doctor", "internal/container/frontend", "sandbox/launcher", "internal/cli/commandline", "internal/cli/completion", "internal/container/oci", "internal/cli/registration", "cmd/sandbox-runtime", "cmd/sandbox-oci"}
+	"internal/cli/doctor", "internal/container/frontend", "sandbox/launcher", "internal/cli/commandline", "internal/cli/completion", "internal/container/oci", "internal/cli/registration",
+	"internal/cli/connection", "internal/cli/admin", "internal/cli/changes", "internal/cli/images", "internal/cli/sandboxes", "internal/cli/containers", "cmd/sandbox-runtime", "cmd/sandbox-oci"}
 
 // outside are test suites and their tools, which import what they test.
 var outside = []string{"", "internal/testing/failpoint"}

@@ -6,10 +6,15 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/admin"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/changes"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/completion"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/containers"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/doctor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/images"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/registration"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/sandboxes"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container/oci"
 )
 
@@ -21,50 +26,50 @@ type maker struct {
 
 // makers are those of all commands, in the order of the help text.
 func makers() []maker {
-	const sandboxes, ociCommands = commandline.CategorySandbox, commandline.CategoryOCI
+	const own, runcs = commandline.CategorySandbox, commandline.CategoryOCI
 	return []maker{
-		{"do", sandboxes, doCommand},
-		{"up", sandboxes, upCommand},
-		{"down", sandboxes, downCommand},
-		{"cp", sandboxes, cpCommand},
-		{"changes", sandboxes, changesCommand},
-		{"diff", sandboxes, diffCommand},
-		{"apply", sandboxes, applyCommand},
-		{"save", sandboxes, saveCommand},
-		{"attach", sandboxes, attachCommand},
-		{"logs", sandboxes, logsCommand},
-		{"inspect", sandboxes, inspectCommand},
-		{"stats", sandboxes, statsCommand},
-		{"undo", sandboxes, undoCommand},
-		{"snapshot", sandboxes, snapshotCommand},
-		{"discard", sandboxes, discardCommand},
-		{"network", sandboxes, networkCommand},
-		{"image", sandboxes, imageCommand},
-		{"launcher", sandboxes, launcherCommand},
-		{"prune", sandboxes, pruneCommand},
-		{"doctor", sandboxes, doctorCommand},
-		{"register", sandboxes, registration.Command},
-		{completionName, sandboxes, func() *cli.Command { return completion.Command(namesFor) }},
+		{"do", own, sandboxes.Do},
+		{"up", own, sandboxes.Up},
+		{"down", own, sandboxes.Down},
+		{"cp", own, sandboxes.Cp},
+		{"changes", own, changes.List},
+		{"diff", own, changes.Diff},
+		{"apply", own, changes.Apply},
+		{"save", own, changes.Save},
+		{"attach", own, sandboxes.Attach},
+		{"logs", own, sandboxes.Logs},
+		{"inspect", own, sandboxes.Inspect},
+		{"stats", own, sandboxes.Stats},
+		{"undo", own, changes.Undo},
+		{"snapshot", own, changes.Snapshot},
+		{"discard", own, changes.Discard},
+		{"network", own, sandboxes.Network},
+		{"image", own, images.Command},
+		{"launcher", own, admin.Launcher},
+		{"prune", own, admin.Prune},
+		{"doctor", own, admin.Doctor},
+		{"register", own, registration.Command},
+		{completionName, own, func() *cli.Command { return completion.Command(namesFor) }},
 
-		{"create", ociCommands, oci.Create},
-		{"start", ociCommands, oci.Start},
-		{"run", ociCommands, oci.Run},
-		{"state", ociCommands, stateCommand},
-		{"kill", ociCommands, oci.Kill},
-		{"delete", ociCommands, deleteCommand},
-		{"exec", ociCommands, execCommand},
-		{"list", ociCommands, listCommand},
-		{"features", ociCommands, oci.Features},
-		{"spec", ociCommands, oci.Spec},
-		{"pause", ociCommands, pauseCommand},
-		{"resume", ociCommands, resumeCommand},
-		{"ps", ociCommands, psCommand},
-		{"events", ociCommands, oci.Events},
-		{"update", ociCommands, updateCommand},
-		{"checkpoint", ociCommands, oci.Checkpoint},
-		{"restore", ociCommands, oci.Restore},
+		{"create", runcs, oci.Create},
+		{"start", runcs, oci.Start},
+		{"run", runcs, oci.Run},
+		{"state", runcs, containers.State},
+		{"kill", runcs, oci.Kill},
+		{"delete", runcs, containers.Delete},
+		{"exec", runcs, containers.Exec},
+		{"list", runcs, containers.List},
+		{"features", runcs, oci.Features},
+		{"spec", runcs, oci.Spec},
+		{"pause", runcs, containers.Pause},
+		{"resume", runcs, containers.Resume},
+		{"ps", runcs, containers.PS},
+		{"events", runcs, oci.Events},
+		{"update", runcs, containers.Update},
+		{"checkpoint", runcs, oci.Checkpoint},
+		{"restore", runcs, oci.Restore},
 
-		{doctor.ProbeCommand, "", doctorProbeCommand},
+		{doctor.ProbeCommand, "", admin.DoctorProbe},
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/connection"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/containers"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container/frontend"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container/oci"
 )
@@ -82,7 +84,7 @@ To check this host, and the isolation of a sandbox:
 		Flags:       commandline.GlobalFlags(),
 		HideVersion: true, // the flag is ours, for more than one line
 		Before: func(ctx context.Context, cmd *cli.Command) (context.Context, error) {
-			return commandline.Prepare(ctx, cmd, out, checkNetworkRange)
+			return commandline.Prepare(ctx, cmd, out, connection.CheckNetworkRange)
 		},
 		Action:                    noCommand,
 		Commands:                  commands,
@@ -90,7 +92,7 @@ To check this host, and the isolation of a sandbox:
 		ExitErrHandler:            func(context.Context, *cli.Command, error) {}, // main decides
 		DisableSliceFlagSeparator: true,                                          // a comma in --env is the user's
 	}
-	words := oci.Words{Missing: missing, IsSandbox: namesSandbox}
+	words := containers.Words()
 	for _, c := range root.Commands {
 		c.DisableSliceFlagSeparator = true
 		c.HideHelpCommand = true // "up help" is a sandbox of this name
@@ -102,7 +104,7 @@ To check this host, and the isolation of a sandbox:
 			c.OnUsageError = words.Usage
 		}
 		c.OnUsageError = commandline.LogUsageError(out, c.OnUsageError)
-		refuseSocket(c)
+		connection.RefuseSocket(c)
 		if c.Category == commandline.CategoryOCI && c.Action != nil {
 			c.Action = words.Errors(c.Action)
 		}

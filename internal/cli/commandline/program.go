@@ -1,5 +1,6 @@
-// Package commandline has the common parts of the commands of this program: the flags of all
-// commands, the log, exit statuses, arguments, and messages about wrong usage.
+// Package commandline has the common parts of the commands of this program: the flags of all or
+// several commands, the log, exit statuses, arguments, lists on the standard output, and messages about
+// wrong usage.
 package commandline
 
 import (
