@@ -40,9 +40,7 @@ or a message as {"note": "..."}.
 			commandline.JSONFlag("print one change in JSON per line"),
 			&cli.BoolFlag{Name: "names", Usage: "print names only, which is faster"},
 		},
-		Action: withChanges(func(_ context.Context, cmd *cli.Command, c *sandbox.Changes) error {
-			return listChosen(cmd, c)
-		}),
+		Action: withChanges(listChosen),
 	}
 }
 
@@ -198,7 +196,7 @@ func tellNote(cmd *cli.Command, note string) error {
 
 // listChosen lists the changes at the paths of the command, and says at which nothing has changed. A
 // path that is neither on the host nor a change is an error: the user may have misspelt it.
-func listChosen(cmd *cli.Command, c *sandbox.Changes) error {
+func listChosen(_ context.Context, cmd *cli.Command, c *sandbox.Changes) error {
 	paths := cmd.Args().Tail()
 	n, err := listChanges(cmd.Root().Writer, c, cmd.Bool("json"), sandbox.ListOptions{Names: cmd.Bool("names"), Paths: paths})
 	if err != nil || len(paths) == 0 || n > 0 && len(paths) == 1 {

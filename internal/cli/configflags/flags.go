@@ -149,10 +149,15 @@ func Flags() []cli.Flag {
 	flags := []cli.Flag{
 		&cli.StringFlag{Name: "config", Usage: "`FILE` with the whole configuration as JSON; flags win over it"},
 	}
-	for _, f := range All() {
-		flags = append(flags, f.Flag)
+	return append(flags, ForLibrary(All())...)
+}
+
+// ForLibrary returns the flags as the library for command lines takes them.
+func ForLibrary(flags []Flag) (all []cli.Flag) {
+	for _, f := range flags {
+		all = append(all, f.Flag)
 	}
-	return flags
+	return all
 }
 
 // Config is the configuration of --config with the flags on top. It can

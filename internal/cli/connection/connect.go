@@ -81,19 +81,6 @@ func WakeCgroups(cmd *cli.Command) {
 	}
 }
 
-// openExisting is Open for commands on existing sandboxes. A user without the right to
-// see them gets an error, not an empty list.
-func openExisting(ctx context.Context, cmd *cli.Command) (*Sandboxes, error) {
-	socket, err := Socket(cmd)
-	if err == nil && socket == "" {
-		err = CheckAccess(cmd)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return Open(ctx, cmd)
-}
-
 // CheckAccess returns an error if the sandboxes of --root are those of another user.
 func CheckAccess(cmd *cli.Command) error {
 	root := commandline.StateRoot(cmd)
@@ -120,9 +107,17 @@ func OpenInside(ctx context.Context, cmd *cli.Command) (*Sandboxes, error) {
 	return s, nil
 }
 
-// WithSandboxes does something with the present sandboxes of --root.
+// WithSandboxes does something with the existing sandboxes and the images of a launcher. A user without
+// the right to see the sandboxes gets an error, not an empty list.
 func WithSandboxes(ctx context.Context, cmd *cli.Command, do func(*Sandboxes) error) (err error) {
-	m, err := openExisting(ctx, cmd)
+	socket, err := Socket(cmd)
+	if err == nil && socket == "" {
+		err = CheckAccess(cmd)
+	}
+	if err != nil {
+		return err
+	}
+	m, err := Open(ctx, cmd)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -71,9 +70,5 @@ func execStatus(e sandbox.ExecInfo) string {
 }
 
 func joinPids(pids []int) string {
-	words := make([]string, len(pids))
-	for i, pid := range pids {
-		words[i] = strconv.Itoa(pid)
-	}
-	return strings.Join(words, ",")
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(pids), "[]"), " ", ",")
 }

@@ -106,13 +106,8 @@ const memoryFlag = "memory"
 
 // sandboxLimitFlags are the flags of "up" for limits that update does not have from runc.
 func sandboxLimitFlags() []cli.Flag {
-	var flags []cli.Flag
-	for _, f := range configflags.OfLimits() {
-		if f.Name() != memoryFlag {
-			flags = append(flags, f.Flag)
-		}
-	}
-	return flags
+	flags := configflags.ForLibrary(configflags.OfLimits())
+	return slices.DeleteFunc(flags, func(f cli.Flag) bool { return f.Names()[0] == memoryFlag })
 }
 
 // upLimits are the limits of a sandbox that flags of "up" give. It returns false if there are

@@ -50,11 +50,7 @@ func importImage(ctx context.Context, cmd *cli.Command) error {
 	if stdin != nil {
 		defer stdin.Close()
 	}
-	var in io.Reader
-	if stdin != nil {
-		in = stdin
-	}
-	image, _, err := pullImage(ctx, cmd, text, in)
+	image, _, err := pullImage(ctx, cmd, text, stdin)
 	if err != nil && stdin != nil {
 		return fmt.Errorf("import %s: %w", cmd.Args().First(), err)
 	}

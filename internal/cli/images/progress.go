@@ -1,6 +1,8 @@
 package images
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -46,6 +48,15 @@ var layerWords = map[sandbox.LayerState]string{
 
 // drawEvery is the shortest time between two pictures on a terminal.
 const drawEvery = 100 * time.Millisecond
+
+// pull pulls an image and shows the progress, unless p is nil.
+func (p *pullProgress) pull(ctx context.Context, m *sandbox.Manager, name string, o sandbox.PullOptions) (sandbox.Image, error) {
+	if p != nil {
+		o.Progress = p.tell
+	}
+	image, err := m.PullImage(ctx, name, o)
+	return image, errors.Join(err, p.end())
+}
 
 // tell is called by one goroutine at a time.
 func (p *pullProgress) tell(now sandbox.ImageProgress) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -95,7 +94,7 @@ func printPulled(cmd *cli.Command, image sandbox.Image, line string) error {
 }
 
 // pullImage reads an image, and tells the progress. shown is nil with --quiet.
-func pullImage(ctx context.Context, cmd *cli.Command, text string, stdin io.Reader) (image sandbox.Image, shown *pullProgress, err error) {
+func pullImage(ctx context.Context, cmd *cli.Command, text string, stdin *os.File) (image sandbox.Image, shown *pullProgress, err error) {
 	mirrors, err := mirrorsOf(cmd.StringSlice("mirror"))
 	if err != nil {
 		return image, nil, err
@@ -117,13 +116,12 @@ func pullImage(ctx context.Context, cmd *cli.Command, text string, stdin io.Read
 	}
 	if !cmd.Bool("quiet") {
 		shown = newPullProgress(cmd.Root().ErrWriter)
-		o.Progress = shown.tell
 	}
 	err = connection.WithSandboxes(ctx, cmd, func(m *connection.Sandboxes) error {
-		image, err = m.PullImage(ctx, text, o)
+		image, err = shown.pull(ctx, m.Manager, text, o)
 		return err
 	})
-	return image, shown, errors.Join(err, shown.end())
+	return image, shown, err
 }
 
 // TellNote prints the notes of a pull.

@@ -62,13 +62,10 @@ func pullForUse(ctx context.Context, cmd *cli.Command, m *sandbox.Manager, name 
 		return fmt.Errorf("--image %s cannot be pulled: it is an id; pull the image by its name", name)
 	}
 	var shown *pullProgress
-	o := sandbox.PullOptions{Note: note}
 	if !cmd.Bool("json") { // the Result is the only output then
 		shown = newPullProgress(cmd.Root().ErrWriter)
-		o.Progress = shown.tell
 	}
-	_, err = m.PullImage(ctx, name, o)
-	if err = errors.Join(err, shown.end()); err != nil {
+	if _, err = shown.pull(ctx, m, name, sandbox.PullOptions{Note: note}); err != nil {
 		return fmt.Errorf("--image %s cannot be pulled: %w", name, err)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,18 +25,14 @@ import (
 
 // ExecFlags are those of exec that only a sandbox knows.
 func ExecFlags() []cli.Flag {
-	flags := []cli.Flag{
+	return append([]cli.Flag{
 		&cli.BoolFlag{Name: "interactive", Aliases: []string{"i"}, Usage: "sandbox: pass standard input on"},
 		commandline.JSONFlag("sandbox: print one Result in JSON, output included, and nothing else"),
 		&cli.StringFlag{Name: "log-size", Usage: "sandbox: with --detach, `SIZE` of the output that is kept of each stream, half from its head and half from its tail (default: 8m)"},
 		&cli.BoolFlag{Name: "transaction", Usage: "sandbox: keep the command's writes only if it succeeds"},
 		&cli.StringFlag{Name: "timeout", Usage: "sandbox: `DURATION` after which the command and all its processes are ended"},
 		&cli.StringFlag{Name: "grace", Usage: "sandbox: `DURATION` between SIGTERM and SIGKILL when the runtime ends the command (default: the sandbox's)"},
-	}
-	for _, f := range configflags.OfCommand() {
-		flags = append(flags, f.Flag)
-	}
-	return flags
+	}, configflags.ForLibrary(configflags.OfCommand())...)
 }
 
 // notForSandboxes are flags of exec that have no meaning in a sandbox, and why.
@@ -239,14 +236,9 @@ func logSize(cmd *cli.Command) (int64, error) {
 
 // execEnvironment are flags of exec that are do's, too.
 func execEnvironment() []configflags.Flag {
-	var flags []configflags.Flag
-	for _, f := range configflags.All() {
-		switch f.Name() {
-		case "env", "user", "timeout", "grace":
-			flags = append(flags, f)
-		}
-	}
-	return flags
+	return slices.DeleteFunc(configflags.All(), func(f configflags.Flag) bool {
+		return !slices.Contains([]string{"env", "user", "timeout", "grace"}, f.Name())
+	})
 }
 
 // checkDetached refuses flags that need a caller until the end of the command.

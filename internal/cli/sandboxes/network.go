@@ -18,14 +18,11 @@ import (
 
 // Network makes the command network.
 func Network() *cli.Command {
-	flags := []cli.Flag{
+	flags := append([]cli.Flag{
 		commandline.JSONFlag("print the present network, the change, each decision of --log or the rules of --suggest as JSON"),
 		&cli.BoolFlag{Name: "log", Usage: "print the decisions of the network proxied, and go on with new ones"},
 		&cli.BoolFlag{Name: "suggest", Usage: "print the --allow rules that the sandbox has needed so far, for --network proxied"},
-	}
-	for _, f := range configflags.OfNetwork() {
-		flags = append(flags, f.Flag)
-	}
+	}, configflags.ForLibrary(configflags.OfNetwork())...)
 	return &cli.Command{
 		Name:      "network",
 		Usage:     "show or change the network of a sandbox while it runs",
