@@ -8,10 +8,11 @@ import (
 	"syscall"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/fsmount"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
-	"golang.org/x/sys/unix"
 )
 
 // An Overlay has the directories of a further overlay, held by descriptors, of mounts in
@@ -93,9 +94,9 @@ func MakeLayer(dir, below *os.File) (upper, work *os.File, err error) {
 	return upper, work, nil
 }
 
-// OpenDir opens a directory beneath another for reading, through no link.
+// OpenDir opens a directory beneath another one for reading. It follows no link.
 func OpenDir(dir *os.File, name string) (*os.File, error) {
-	return descriptor.OpenFile(int(dir.Fd()), name, descriptor.Beneath, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	return descriptor.OpenDir(dir, name)
 }
 
 // OpenLower opens an overlaid directory of the host once more, for a sandbox that is up: a

@@ -66,6 +66,11 @@ func OpenFile(dir int, path string, way Way, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
+// OpenDir opens a directory beneath another one for reading. It follows no link.
+func OpenDir(dir *os.File, name string) (*os.File, error) {
+	return OpenFile(int(dir.Fd()), name, Beneath, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+}
+
 // OpenIn is Open below a directory that another goroutine may close meanwhile: its number
 // may be another file's then.
 func OpenIn(dir *os.File, path string, way Way, flags int) (fd int, err error) {

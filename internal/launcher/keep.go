@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlay"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
-	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
 // replace makes a sandbox in place of an unhealthy sandbox of the same name. It has the held directory of
@@ -209,7 +209,7 @@ func workOf(roots record.Roots, r record.Record) (w unappliedFiles, err error) {
 
 // isEmptyDir returns true for a missing directory, and false for an unreadable one.
 func isEmptyDir(top *os.File, name string) bool {
-	dir, err := rootfs.OpenDir(top, name)
+	dir, err := descriptor.OpenDir(top, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true
 	}

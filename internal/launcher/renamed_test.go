@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
-	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -131,7 +131,7 @@ func TestUntieAfterAKilledOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	upper, err := rootfs.OpenDir(store, "layer/0/data")
+	upper, err := descriptor.OpenDir(store, "layer/0/data")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
-	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -257,7 +256,7 @@ func (w *work) joined(ctx context.Context) error {
 
 // save writes the layer that undoes a step. It returns the change times of the saved files.
 func (w *work) save(s *step) (times map[string]int64, err error) {
-	place, err := rootfs.OpenDir(w.dir, strconv.Itoa(s.place))
+	place, err := descriptor.OpenDir(w.dir, strconv.Itoa(s.place))
 	if err != nil {
 		return nil, err
 	}
@@ -384,7 +383,7 @@ func (w *work) step(i int, name string, to target, o apply.Options) (*step, erro
 		w.Done = i + 1
 		return nil, w.Write(w.dir)
 	}
-	dir, err := rootfs.OpenDir(w.dir, strconv.Itoa(i)+"/"+name)
+	dir, err := descriptor.OpenDir(w.dir, strconv.Itoa(i)+"/"+name)
 	if err != nil {
 		return nil, err
 	}

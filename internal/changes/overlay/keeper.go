@@ -14,13 +14,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/throttle"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/trash"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
-	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
 // Images are the images whose roots are below layers.
@@ -91,7 +91,7 @@ func (k *Keeper) eraseIn(store *os.File, name string) error {
 		return err
 	}
 	above, base := path.Split(name)
-	parent, err := rootfs.OpenDir(store, path.Clean(above))
+	parent, err := descriptor.OpenDir(store, path.Clean(above))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -157,7 +157,7 @@ func relieve(ctx context.Context, store *os.File) error {
 	if st.Bfree >= st.Blocks/2 && st.Ffree >= st.Files/2 {
 		return nil
 	}
-	trash, err := rootfs.OpenDir(store, "trash")
+	trash, err := descriptor.OpenDir(store, "trash")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

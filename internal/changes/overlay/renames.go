@@ -94,7 +94,7 @@ func openOwn(r record.Record, store *os.File) (all renamedPlaces, err error) {
 			if p.Same != "" || !strings.HasPrefix(name, "layer/") {
 				continue
 			}
-			dir, err := rootfs.OpenDir(store, name)
+			dir, err := descriptor.OpenDir(store, name)
 			if err != nil {
 				append(all, n).close()
 				return nil, err
@@ -336,7 +336,7 @@ func (t *Transaction) makeWhole(ctx context.Context) error {
 		if c.Same != "" {
 			continue
 		}
-		dir, err := rootfs.OpenDir(t.dir, strconv.Itoa(i)+"/data")
+		dir, err := descriptor.OpenDir(t.dir, strconv.Itoa(i)+"/data")
 		if err != nil {
 			return err
 		}
@@ -435,7 +435,7 @@ func (s *layerSwitch) wholeForFork(ctx context.Context) error {
 func (s *layerSwitch) wholeIn(ctx context.Context, k *stacker, c *cover) error {
 	n := &renamedPlace{Place: c.Place}
 	defer func() { descriptor.Close(n.layers...) }() // merged is the cover's
-	upper, err := rootfs.OpenDir(s.store, fmt.Sprintf("layer/%d/data", s.record.Switch.Layers[c.Path]))
+	upper, err := descriptor.OpenDir(s.store, fmt.Sprintf("layer/%d/data", s.record.Switch.Layers[c.Path]))
 	if err != nil {
 		return err
 	}

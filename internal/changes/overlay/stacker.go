@@ -90,7 +90,7 @@ func (k *stacker) lowerLayers(c *cover) (all []*os.File, err error) {
 		}
 	}()
 	open := func(name string) error {
-		f, err := rootfs.OpenDir(k.store, name)
+		f, err := descriptor.OpenDir(k.store, name)
 		if err == nil {
 			all = append(all, f)
 		}

@@ -17,7 +17,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
-	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -81,7 +80,7 @@ func (w *work) passOn() error {
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	dir, err := rootfs.OpenDir(w.store, "tx/"+strconv.Itoa(left[len(left)-1]))
+	dir, err := descriptor.OpenDir(w.store, "tx/"+strconv.Itoa(left[len(left)-1]))
 	if err != nil {
 		return err
 	}

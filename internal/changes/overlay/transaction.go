@@ -15,7 +15,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
-	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
 // A Transaction is a command with layers of its own. The command sees the sandbox's files
@@ -172,7 +171,7 @@ func makeDir(parent *os.File, name string) (*os.File, error) {
 	if err := unix.Mkdirat(int(parent.Fd()), name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("mkdir %s in the store: %w", name, err)
 	}
-	return rootfs.OpenDir(parent, name)
+	return descriptor.OpenDir(parent, name)
 }
 
 // Root is the root that the command of the transaction has to have.

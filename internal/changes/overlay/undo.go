@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/apply"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
-	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
 // Undo takes back the last n transactions that joined, the newest first. If others have
@@ -83,7 +83,7 @@ func undoError(number, before int, err error) error {
 
 // undoOne takes back one transaction.
 func (v *Files) undoOne(ctx context.Context, r record.Record, store *os.File, number int) error {
-	dir, err := rootfs.OpenDir(store, "tx/"+strconv.Itoa(number))
+	dir, err := descriptor.OpenDir(store, "tx/"+strconv.Itoa(number))
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func joinedIn(store *os.File) (numbers []int, err error) {
 
 // eachTransaction calls f with all that there is in a store.
 func eachTransaction(store *os.File, f func(number int, dir *os.File, j Journal) error) error {
-	all, err := rootfs.OpenDir(store, "tx")
+	all, err := descriptor.OpenDir(store, "tx")
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -203,7 +203,7 @@ func eachTransaction(store *os.File, f func(number int, dir *os.File, j Journal)
 	}
 	slices.Sort(numbers)
 	for _, number := range numbers {
-		dir, err := rootfs.OpenDir(all, strconv.Itoa(number))
+		dir, err := descriptor.OpenDir(all, strconv.Itoa(number))
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}

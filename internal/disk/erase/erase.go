@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // An erasure removes the content of a directory of a store, of any size and depth. It
@@ -85,7 +85,7 @@ func (e *erasure) entry(ctx context.Context, parent *os.File, name string, depth
 		e.lifted = true
 		return unix.Renameat2(int(parent.Fd()), name, int(e.top.Fd()), rand.Text(), unix.RENAME_NOREPLACE)
 	}
-	dir, err := rootfs.OpenDir(parent, name)
+	dir, err := descriptor.OpenDir(parent, name)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func Entry(ctx context.Context, parent *os.File, name string) error {
 	if !errors.Is(err, unix.EISDIR) {
 		return IgnoreMissing(err)
 	}
-	dir, err := rootfs.OpenDir(parent, name)
+	dir, err := descriptor.OpenDir(parent, name)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/store"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
@@ -87,7 +88,7 @@ func (r Record) WithoutUnmade(top *os.File) (Record, error) {
 		if !ok {
 			continue
 		}
-		dir, err := rootfs.OpenDir(top, fmt.Sprintf("layer/%d/data", n))
+		dir, err := descriptor.OpenDir(top, fmt.Sprintf("layer/%d/data", n))
 		if errors.Is(err, fs.ErrNotExist) {
 			r.WithoutUpper(p)
 			continue
