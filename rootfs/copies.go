@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // Copies of small files of the host's /etc lie in a directory of the runtime's own. Each sandbox shows
@@ -44,6 +46,7 @@ var (
 	errMostVersions = errors.New("too many versions of the copies")
 	errLittleRoom   = errors.New("little free room for copies")
 	errUnsettled    = errors.New("a file changes")
+	errHeld         = errors.New("another process makes copies")
 )
 
 // A copiedFile of /etc is in the key of a version, with the sum that its package has.
@@ -117,12 +120,11 @@ func (s copyStore) list(key string) (names []string, err error) {
 
 // lock gets the lock, and does not wait for it: the process that has the lock can hang.
 func (s copyStore) lock() (unlock func(), err error) {
-	fd := int(s.dir.Fd())
-	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, os.NewSyscallError("flock", err)
+	got, err := descriptor.TryLock(s.dir)
+	if err == nil && !got {
+		err = errHeld
 	}
-	// A program that this process starts can have the descriptor for a moment.
-	return func() { _ = unix.Flock(fd, unix.LOCK_UN) }, nil
+	return func() { descriptor.Unlock(s.dir) }, err
 }
 
 // tidy removes the drafts of killed processes and the versions of earlier boots. It returns an error if the

@@ -112,7 +112,7 @@ func (c *cache) lock(ctx context.Context, digest string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := fds.Lock(ctx, f); err != nil {
+		if err := fds.Lock(ctx, f, fds.Exclusive); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 		have, err := f.Stat()

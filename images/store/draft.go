@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 )
 
@@ -35,7 +36,7 @@ func (s *Store) newDraft(ctx context.Context) (*draft, error) {
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(path))
 	}
-	if err := unix.Flock(int(held.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := descriptor.Lock(ctx, held, descriptor.Exclusive); err != nil {
 		return nil, errors.Join(os.NewSyscallError("flock", err), held.Close(), os.Remove(path))
 	}
 	return &draft{path, held}, nil
@@ -154,16 +155,14 @@ func clearLocked(dir string) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+		var got bool
 		if err == nil {
-			err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-			if err == nil {
+			if got, err = descriptor.TryLock(f); got {
 				err = statedir.RemoveAll(path)
 			}
 			f.Close()
 		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -117,7 +117,7 @@ func (s *Store) imageDir(d Digest) string { return s.path("images", d.hex()) }
 // lock waits for the lock of all names in the store. A process holds the lock for moments, and not while it
 // reads or writes a layer.
 func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
-	f, err := lockFile(ctx, s.path("lock"), descriptor.Lock)
+	f, err := lockFile(ctx, s.path("lock"), descriptor.Exclusive)
 	if err != nil {
 		return nil, err
 	}
@@ -125,15 +125,9 @@ func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
 }
 
 // lockFile makes the file if it is missing, and waits for a lock of it.
-func lockFile(ctx context.Context, path string, lock func(context.Context, *os.File) error) (*os.File, error) {
-	f, err := os.OpenFile(path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, explain(err)
-	}
-	if err := lock(ctx, f); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
-	}
-	return f, nil
+func lockFile(ctx context.Context, path string, how descriptor.Hold) (*os.File, error) {
+	f, err := descriptor.OpenLocked(ctx, path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW, how)
+	return f, explain(err)
 }
 
 // explain adds the way out to the error of a full disk.

@@ -187,7 +187,7 @@ func (u User) Pull(ctx context.Context) (*Pull, error) {
 	if err := errors.Join(u.store.repairLocked(u), u.prepareLocked()); err != nil {
 		return nil, err
 	}
-	held, err := lockFile(ctx, u.path("pulls"), descriptor.LockShared)
+	held, err := lockFile(ctx, u.path("pulls"), descriptor.Shared)
 	if err != nil {
 		return nil, err
 	}
@@ -207,12 +207,8 @@ func (u User) withoutPullLocked(f func() error) (bool, error) {
 		return false, err
 	}
 	defer held.Close()
-	err = unix.Flock(int(held.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return false, nil
-	}
-	if err != nil {
-		return false, os.NewSyscallError("flock", err)
+	if got, err := descriptor.TryLock(held); !got {
+		return false, err
 	}
 	return true, f()
 }
@@ -222,19 +218,17 @@ func (u User) withoutPullLocked(f func() error) (bool, error) {
 func (u User) addOnce(ctx context.Context, d Digest) (done func(), err error) {
 	path := u.path("adding", d.hex())
 	for {
-		f, err := lockFile(ctx, path, descriptor.Lock)
+		f, err := lockFile(ctx, path, descriptor.Exclusive)
 		if err != nil {
 			return nil, err
 		}
-		mine, err := f.Stat()
-		if err != nil {
-			f.Close()
-			return nil, err
-		}
-		// Another process may have removed the file while this one waited.
-		if named, err := os.Lstat(path); err == nil && os.SameFile(mine, named) {
+		hasName, err := descriptor.HasName(f)
+		if hasName {
 			return func() { os.Remove(path); f.Close() }, nil
 		}
 		f.Close()
+		if err != nil {
+			return nil, err
+		}
 	}
 }

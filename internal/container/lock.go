@@ -8,8 +8,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // ErrBusy says that another process has been at work on the container for
@@ -36,7 +37,7 @@ func lockState(path string) (stateLock, error) {
 			return stateLock{}, err
 		}
 		l := stateLock{dir}
-		err = descriptor.Lock(ctx, dir)
+		err = descriptor.Lock(ctx, dir, descriptor.Exclusive)
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = ErrBusy
 		}

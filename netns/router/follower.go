@@ -256,13 +256,13 @@ func (f *follower) close(s state, table *firewall) error {
 
 // lock is [Router.lock] by open files.
 func (f *follower) lock() (unlock func(), err error) {
-	if err := descriptor.Lock(context.Background(), f.turn); err != nil {
+	if err := descriptor.Lock(context.Background(), f.turn, descriptor.Exclusive); err != nil {
 		return nil, err
 	}
-	err = descriptor.Lock(context.Background(), f.dir)
-	_ = unix.Flock(int(f.turn.Fd()), unix.LOCK_UN)
+	err = descriptor.Lock(context.Background(), f.dir, descriptor.Exclusive)
+	descriptor.Unlock(f.turn)
 	if err != nil {
 		return nil, err
 	}
-	return func() { _ = unix.Flock(int(f.dir.Fd()), unix.LOCK_UN) }, nil
+	return func() { descriptor.Unlock(f.dir) }, nil
 }

@@ -208,37 +208,29 @@ func (r Router) changeLocked(f func(namespace *os.File) error) error {
 
 // lock keeps other processes from changes of the router.
 func (r Router) lock(ctx context.Context) (unlock func(), err error) {
-	return r.inTurn(ctx, descriptor.Lock)
+	return r.inTurn(ctx, descriptor.Exclusive)
 }
 
 // inTurn locks the router's directory. Each process waits at the parent directory for its turn, so
 // those that only read do not pass one that waits for a change: flock(2) alone lets them pass.
-func (r Router) inTurn(ctx context.Context, lock func(context.Context, *os.File) error) (unlock func(), err error) {
+func (r Router) inTurn(ctx context.Context, how descriptor.Hold) (unlock func(), err error) {
 	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	turn, err := lockDir(ctx, filepath.Dir(r.Dir), descriptor.Lock)
+	turn, err := lockDir(ctx, filepath.Dir(r.Dir), descriptor.Exclusive)
 	if err != nil {
 		return nil, err
 	}
 	defer turn.Close()
-	f, err := lockDir(ctx, r.Dir, lock)
+	f, err := lockDir(ctx, r.Dir, how)
 	if err != nil {
 		return nil, err
 	}
 	return func() { f.Close() }, nil
 }
 
-func lockDir(ctx context.Context, path string, lock func(context.Context, *os.File) error) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	if err := lock(ctx, f); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("lock the router: %w", err)
-	}
-	return f, nil
+func lockDir(ctx context.Context, path string, how descriptor.Hold) (*os.File, error) {
+	return descriptor.OpenLocked(ctx, path, unix.O_DIRECTORY|unix.O_NOFOLLOW, how)
 }
 
 // namespace opens the router's network namespace. Without a router the error is fs.ErrNotExist.

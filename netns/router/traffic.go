@@ -41,7 +41,7 @@ func (r Router) Traffic(ctx context.Context, link string) (spec.Traffic, error) 
 	if !statedir.Exists(r.Dir) { // there was no router
 		return spec.Traffic{}, nil
 	}
-	unlock, err := r.inTurn(ctx, descriptor.LockShared)
+	unlock, err := r.inTurn(ctx, descriptor.Shared)
 	if err != nil {
 		return spec.Traffic{}, err
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 const (
@@ -170,14 +172,15 @@ func lockJournal(target *os.File, name string, view bool) (*journal, error) {
 }
 
 func (j *journal) lock() error {
-	if err := unix.Flock(int(j.dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			if _, err := statAt(int(j.dir.Fd()), doneFile); err == nil {
-				return &pathError{j.name, unix.ENOENT} // its holder only has to remove it
-			}
-			return ErrBusy
-		}
+	got, err := descriptor.TryLock(j.dir)
+	if err != nil {
 		return &pathError{j.name, err}
+	}
+	if !got {
+		if _, err := statAt(int(j.dir.Fd()), doneFile); err == nil {
+			return &pathError{j.name, unix.ENOENT} // its holder only has to remove it
+		}
+		return ErrBusy
 	}
 	own, err := statFD(int(j.dir.Fd()))
 	if err != nil {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/store"
@@ -213,16 +215,13 @@ func (l *Keeper) Snapshots(uid uint32) ([]string, error) {
 // RemoveSnapshot removes a snapshot that a user may have. Root can also remove a snapshot
 // whose description is missing or damaged.
 func (l *Keeper) RemoveSnapshot(ctx context.Context, name string, uid uint32) error {
-	all, err := os.Open(filepath.Join(l.Data, record.SnapshotsName))
-	if err == nil {
-		defer all.Close()
-		// Removals take turns. Otherwise, between the check and the removal, another removal could remove this
-		// snapshot, and another user could make a new one with the same name.
-		err = descriptor.Lock(ctx, all)
-	}
+	// Removals take turns. Otherwise, between the check and the removal, another removal could remove this
+	// snapshot, and another user could make a new one with the same name.
+	all, err := descriptor.OpenLocked(ctx, filepath.Join(l.Data, record.SnapshotsName), unix.O_RDONLY, descriptor.Exclusive)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("lock the snapshots: %w", err)
+		return err
 	}
+	defer descriptor.Close(all)
 	_, err = l.ReadSnapshot(name, uid)
 	if damaged := uid == 0 && record.IsName(name) && statedir.Exists(l.SnapshotDir(name)); err != nil && !damaged {
 		return err

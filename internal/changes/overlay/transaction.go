@@ -140,7 +140,7 @@ func inTurn(ctx context.Context, store *os.File, what func() error) error {
 		return err
 	}
 	defer all.Close()
-	if err := descriptor.Lock(ctx, all); err != nil {
+	if err := descriptor.Lock(ctx, all, descriptor.Exclusive); err != nil {
 		return fmt.Errorf("lock the store's transactions: %w", err)
 	}
 	return what()

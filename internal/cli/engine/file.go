@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // Read returns the content of a configuration file; nothing if it is missing.
@@ -93,14 +95,7 @@ func targetOf(file string) (string, error) {
 }
 
 func lockDir(path string) (*os.File, error) {
-	dir, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), dir.Close())
-	}
-	return dir, nil
+	return descriptor.OpenLockedSoon(path, unix.O_RDONLY, descriptor.Exclusive)
 }
 
 // put renames a new file over the old one, or removes that.

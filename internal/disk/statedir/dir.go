@@ -43,7 +43,7 @@ func Make(parent, id string) (*Dir, error) {
 	}
 	// Makers share the lock; a process that looks for stale directories does not: between
 	// mkdir and flock the new directory looks stale.
-	unlock, err := lockParent(parent, unix.LOCK_SH)
+	unlock, err := lockParent(parent, descriptor.Shared)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func Make(parent, id string) (*Dir, error) {
 
 // Hold takes hold of the directory of a sandbox that exists.
 func Hold(parent, id string) (*Dir, error) {
-	unlock, err := lockParent(parent, unix.LOCK_EX)
+	unlock, err := lockParent(parent, descriptor.Exclusive)
 	if err != nil {
 		return nil, err
 	}
@@ -151,19 +151,12 @@ func OwnerLives(path string) bool {
 
 // lockParent waits for the lock of the directory of all sandboxes. Processes hold that lock
 // for moments only.
-func lockParent(parent string, how int) (unlock func(), err error) {
+func lockParent(parent string, how descriptor.Hold) (unlock func(), err error) {
 	if err := Check(parent); err != nil {
 		return nil, err
 	}
-	f, err := os.Open(parent)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := descriptor.Retry(func() (int, error) { return 0, unix.Flock(int(f.Fd()), how) }); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("lock %s: %w", parent, err)
-	}
-	return func() { f.Close() }, nil
+	f, err := descriptor.OpenLockedSoon(parent, unix.O_RDONLY, how)
+	return func() { f.Close() }, err
 }
 
 func open(path string) (*Dir, error) {
@@ -184,24 +177,17 @@ func open(path string) (*Dir, error) {
 
 // lock takes the lock and makes sure that the directory still has its name.
 func lock(f *os.File) error {
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return ErrHeld
-		}
-		return err
+	got, err := descriptor.TryLock(f)
+	if err == nil && !got {
+		return ErrHeld
 	}
-	mine, err := f.Stat()
-	if err != nil {
-		return err
+	if got {
+		got, err = descriptor.HasName(f)
 	}
-	named, err := os.Lstat(f.Name())
-	if err != nil {
-		return err
-	}
-	if !os.SameFile(mine, named) {
+	if err == nil && !got {
 		return fs.ErrNotExist
 	}
-	return nil
+	return err
 }
 
 // Release lets other processes work on the sandbox.

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 const (
@@ -68,14 +70,11 @@ func openBlank(l Limits, dir string) (*os.File, error) {
 // makeBlank formats a template under another name. Only one process does so at a time. makeBlank first removes
 // the draft of a killed process: the mkfs of that process may still write to its file.
 func makeBlank(path string, l Limits) error {
-	dir, err := os.Open(filepath.Dir(path))
+	dir, err := descriptor.OpenLockedSoon(filepath.Dir(path), unix.O_RDONLY, descriptor.Exclusive)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("lock %s: %w", dir.Name(), err)
-	}
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err // made while this process waited
 	}

@@ -10,8 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // A FailureError says that an image has lost some of the writes to it. Its files may
@@ -144,7 +145,7 @@ func Check(ctx context.Context, path string, mounted, held *os.File) error {
 	}
 	defer top.Close()
 	// One at a time: only one caller gets the error, and has to record it.
-	if err := descriptor.Lock(ctx, top); err != nil {
+	if err := descriptor.Lock(ctx, top, descriptor.Exclusive); err != nil {
 		return fmt.Errorf("lock the file system in %s: %w", path, err)
 	}
 	if err := Failure(path); err != nil {

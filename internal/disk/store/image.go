@@ -9,8 +9,9 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // An UnsupportedError says that this host lacks a part that a store needs. It matches
@@ -123,15 +124,12 @@ func copyRange(to, from *os.File, start, end int64) error {
 // already, the new mount shows the same file system: an image never has two loop devices. The
 // kernel frees the loop device after the last mount.
 func MountImage(path string) (*os.File, error) {
-	image, err := os.OpenFile(path, unix.O_RDWR|unix.O_NOFOLLOW, 0)
+	// The lock is held until the mount holds the device. Then the next process finds the device.
+	image, err := descriptor.OpenLockedSoon(path, unix.O_RDWR|unix.O_NOFOLLOW, descriptor.Exclusive)
 	if err != nil {
 		return nil, err
 	}
 	defer image.Close()
-	// The lock is held until the mount holds the device. Then the next process finds the device.
-	if err := unix.Flock(int(image.Fd()), unix.LOCK_EX); err != nil {
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
 	device, err := attach(image)
 	if err != nil {
 		return nil, fmt.Errorf("attach %s: %w", path, err)
@@ -167,15 +165,12 @@ const shrinkStep = 16 << 20
 // mounted, every use of the mount fails from then on. Otherwise a process with one open file
 // would keep all the space of the image.
 func RemoveImage(ctx context.Context, path string) error {
-	image, err := os.OpenFile(path, unix.O_RDWR|unix.O_NOFOLLOW, 0)
+	// Another process holds the lock only for a moment, or while it removes the image.
+	image, err := descriptor.OpenLocked(ctx, path, unix.O_RDWR|unix.O_NOFOLLOW, descriptor.Exclusive)
 	if err != nil {
 		return err
 	}
 	defer image.Close()
-	// Another process holds the lock only for a moment, or while it removes the image.
-	if err := descriptor.Lock(ctx, image); err != nil {
-		return fmt.Errorf("lock %s: %w", path, err)
-	}
 	// If another process has removed this name, the file may still have names of other owners.
 	var st, named unix.Stat_t
 	if err := errors.Join(unix.Fstat(int(image.Fd()), &st), unix.Lstat(path, &named)); err != nil {

@@ -286,7 +286,7 @@ func (p *Process) awaitEnd(ctx context.Context) (agent.Exit, error) {
 	p.ending.Unlock()
 	exit, err := p.Inside.Wait(waiting)
 	if p.Kept != nil && (err == nil || waiting.Err() == nil) {
-		if locked := descriptor.Lock(waiting, p.Kept.result); locked != nil {
+		if locked := descriptor.Lock(waiting, p.Kept.result, descriptor.Exclusive); locked != nil {
 			err = locked
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -27,7 +28,7 @@ func (d *detachedExec) openResult() (err error) {
 // unlock lets the next client have the lock. An exec that is not detached has none.
 func (d *detachedExec) unlock() {
 	if d != nil {
-		_ = unix.Flock(int(d.result.Fd()), unix.LOCK_UN) // fails only if the file is closed, which ends the lock, too
+		descriptor.Unlock(d.result)
 	}
 }
 

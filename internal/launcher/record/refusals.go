@@ -5,10 +5,11 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // Refusals count what limits have done to the commands of a sandbox whose cgroups are gone. The
@@ -23,7 +24,7 @@ const refusalsName = "refusals.json"
 
 // Refusals returns the counts.
 func (v *Sandbox) Refusals() (Refusals, error) {
-	f, err := os.OpenFile(filepath.Join(v.Path(), refusalsName), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	f, err := descriptor.OpenLockedSoon(filepath.Join(v.Path(), refusalsName), unix.O_NOFOLLOW, descriptor.Shared)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Refusals{}, nil
 	}
@@ -31,17 +32,17 @@ func (v *Sandbox) Refusals() (Refusals, error) {
 		return Refusals{}, err
 	}
 	defer f.Close()
-	return readRefusals(f, unix.LOCK_SH)
+	return readRefusals(f)
 }
 
 // AddRefusals adds to the counts. The counts of several processes add up.
 func (v *Sandbox) AddRefusals(more Refusals) error {
-	f, err := os.OpenFile(filepath.Join(v.Path(), refusalsName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	f, err := descriptor.OpenLockedSoon(filepath.Join(v.Path(), refusalsName), unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW, descriptor.Exclusive)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	all, err := readRefusals(f, unix.LOCK_EX)
+	all, err := readRefusals(f)
 	if err != nil {
 		return err
 	}
@@ -54,11 +55,8 @@ func (v *Sandbox) AddRefusals(more Refusals) error {
 	return err
 }
 
-// readRefusals reads a file, which may be empty, under a lock that ends with the file.
-func readRefusals(f *os.File, lock int) (r Refusals, err error) {
-	if err := unix.Flock(int(f.Fd()), lock); err != nil {
-		return r, os.NewSyscallError("flock "+f.Name(), err)
-	}
+// readRefusals reads a file, which may be empty.
+func readRefusals(f io.Reader) (r Refusals, err error) {
 	text, err := io.ReadAll(f)
 	if err == nil && len(text) > 0 {
 		err = json.Unmarshal(text, &r)

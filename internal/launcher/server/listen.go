@@ -81,29 +81,23 @@ func lockSocket(path string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil && hasName(f) {
+		got, err := descriptor.TryLock(f)
+		hasName := false
+		if got {
+			hasName, err = descriptor.HasName(f)
+		}
+		if hasName {
 			return f, nil
 		}
 		f.Close()
 		switch {
-		case errors.Is(err, unix.EWOULDBLOCK):
-			return nil, fmt.Errorf("%s: another launcher listens there", path)
 		case err != nil:
 			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+		case !got:
+			return nil, fmt.Errorf("%s: another launcher listens there", path)
 		}
 		// The last holder has removed the file meanwhile.
 	}
-}
-
-// hasName says that a file still has its name.
-func hasName(f *os.File) bool {
-	held, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	named, err := os.Lstat(f.Name())
-	return err == nil && os.SameFile(held, named)
 }
 
 func removeStale(path string) error {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
@@ -185,8 +186,8 @@ func (e Egress) Prune() error {
 		return erase.IgnoreMissing(err)
 	}
 	defer f.Close()
-	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		return nil
+	if got, err := descriptor.TryLock(f); !got {
+		return err
 	}
 	channel, err := e.connect()
 	if err == nil {
@@ -212,7 +213,7 @@ func (e Egress) Dismiss(ctx context.Context, key string) error {
 	if !isKey(key) || !statedir.Exists(e.Dir) {
 		return nil
 	}
-	unlock, err := e.lock(ctx, shared)
+	unlock, err := e.lock(ctx, descriptor.Shared)
 	if err != nil {
 		return fmt.Errorf("dismiss sandbox %s: %w", key, err)
 	}

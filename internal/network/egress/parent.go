@@ -403,7 +403,7 @@ func (p *parent) tryEnd() bool {
 	if err != nil {
 		return !statedir.Exists(p.egress.Dir)
 	}
-	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	if got, _ := descriptor.TryLock(f); !got { // the next try follows
 		f.Close()
 		return false
 	}

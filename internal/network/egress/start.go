@@ -36,28 +36,10 @@ const (
 
 func (e Egress) socket() string { return filepath.Join(e.Dir, socketName) }
 
-// How a client holds the lock of the directory. The parent ends only while it holds the exclusive lock.
-const (
-	shared    = false
-	exclusive = true
-)
-
-// lock takes the lock of the directory, which must exist.
-func (e Egress) lock(ctx context.Context, isExclusive bool) (unlock func(), err error) {
-	f, err := os.OpenFile(e.Dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	if isExclusive {
-		err = descriptor.Lock(ctx, f)
-	} else {
-		err = descriptor.LockShared(ctx, f)
-	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
-	}
-	return func() { f.Close() }, nil
+// lock takes the lock of the directory, which must exist. The parent ends only while it holds the exclusive lock.
+func (e Egress) lock(ctx context.Context, how descriptor.Hold) (unlock func(), err error) {
+	f, err := descriptor.OpenLocked(ctx, e.Dir, unix.O_DIRECTORY|unix.O_NOFOLLOW, how)
+	return func() { f.Close() }, err
 }
 
 // connectOrStart connects to the parent, and starts one if there is none. The parent does not end as long
@@ -69,11 +51,11 @@ func (e Egress) connectOrStart(ctx context.Context) (*channel.Conn, func(), erro
 	if err := statedir.CheckOwnDir(e.Dir, unix.O_NOFOLLOW); err != nil {
 		return nil, nil, err
 	}
-	conn, unlock, err := e.connectLocked(ctx, shared, e.connect)
+	conn, unlock, err := e.connectLocked(ctx, descriptor.Shared, e.connect)
 	if !isNoParent(err) {
 		return conn, unlock, err
 	}
-	return e.connectLocked(ctx, exclusive, func() (*channel.Conn, error) {
+	return e.connectLocked(ctx, descriptor.Exclusive, func() (*channel.Conn, error) {
 		conn, err := e.connect() // another client may have started a parent
 		if !isNoParent(err) {
 			return conn, err
@@ -86,8 +68,8 @@ func (e Egress) connectOrStart(ctx context.Context) (*channel.Conn, func(), erro
 }
 
 // connectLocked connects while it holds the lock. After an error it has unlocked.
-func (e Egress) connectLocked(ctx context.Context, isExclusive bool, connect func() (*channel.Conn, error)) (*channel.Conn, func(), error) {
-	unlock, err := e.lock(ctx, isExclusive)
+func (e Egress) connectLocked(ctx context.Context, how descriptor.Hold, connect func() (*channel.Conn, error)) (*channel.Conn, func(), error) {
+	unlock, err := e.lock(ctx, how)
 	if err != nil {
 		return nil, nil, err
 	}
