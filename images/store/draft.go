@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"io/fs"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	filedraft "github.com/sandbox-runtime/sandbox-runtime/internal/disk/draft"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 )
 
@@ -89,27 +91,8 @@ func (s *Store) placeLocked(d *draft, path string) error {
 }
 
 // writeLocked writes a file: readers see the old content or all of the new content.
-func (s *Store) writeLocked(path string, content []byte) (err error) {
-	f, err := os.CreateTemp(s.path("drafts"), "")
-	if err != nil {
-		return explain(err)
-	}
-	defer func() {
-		err = errors.Join(err, f.Close())
-		if err != nil {
-			err = errors.Join(explain(err), os.Remove(f.Name()))
-		}
-	}()
-	if _, err := f.Write(content); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
+func (s *Store) writeLocked(path string, content []byte) error {
+	return explain(filedraft.File{Path: path, Draft: s.path("drafts", rand.Text()), IsDurable: true}.WriteBytes(content))
 }
 
 // linkLocked writes a short record as the target of a symbolic link. A crash of the host can undo this, but leaves no
@@ -132,13 +115,7 @@ func readLink(path string) ([]byte, error) {
 }
 
 // syncDir writes the names in a directory to disk.
-func syncDir(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return explain(errors.Join(f.Sync(), f.Close()))
-}
+func syncDir(path string) error { return explain(filedraft.Sync(path)) }
 
 // clearLocked removes the entries of a directory whose lock no process holds: drafts and locks of processes
 // that have ended.

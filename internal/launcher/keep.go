@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/draft"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 )
@@ -145,14 +146,8 @@ func (l *Launcher) syncSnapshot(name string) {
 	l.tending.Go(func() {
 		dir := l.SnapshotDir(name)
 		files, _ := filepath.Glob(dir + "/*") // the pattern is good
-		for _, file := range append(files, dir, filepath.Dir(dir)) {
-			f, err := os.Open(file)
-			if err != nil {
-				return // the snapshot was removed
-			}
-			_ = f.Sync() // after an error the kernel writes the file within half a minute anyway
-			f.Close()
-		}
+		// After an error the kernel writes the files within half a minute anyway.
+		_ = draft.Sync(append(files, dir, filepath.Dir(dir))...)
 	})
 }
 

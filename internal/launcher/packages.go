@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/draft"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 )
 
@@ -30,7 +31,7 @@ func (f packageFile) Store(text []byte) error {
 		return err
 	}
 	defer dir.Close()
-	return statedir.Replace(filepath.Join(dir.Name(), "conffiles"), text)
+	return draft.File{Path: filepath.Join(dir.Name(), "conffiles")}.WriteBytes(text)
 }
 
 // copiesName is a directory of the state root. No container has a name with "@".

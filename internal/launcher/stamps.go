@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/draft"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
@@ -139,24 +140,14 @@ type stampMerge struct {
 }
 
 // write replaces the file.
-func (m *stampMerge) write(file string) (err error) {
+func (m *stampMerge) write(file string) error {
 	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	draft := file + ".new"
-	f, err := os.OpenFile(draft, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	m.out = bufio.NewWriterSize(f, protocol.PieceSize)
-	err = errors.Join(m.merge(file), m.out.Flush(), f.Close())
-	if err == nil {
-		err = os.Rename(draft, file)
-	}
-	if err != nil {
-		err = errors.Join(err, os.Remove(draft))
-	}
-	return err
+	return draft.File{Path: file}.Write(func(w io.Writer) error {
+		m.out = bufio.NewWriterSize(w, protocol.PieceSize)
+		return errors.Join(m.merge(file), m.out.Flush())
+	})
 }
 
 // merge writes the stamps of the file and the added ones.

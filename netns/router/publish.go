@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/draft"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
@@ -99,7 +100,7 @@ func (r Router) endPublishers(isLive func(link string) (bool, error)) error {
 		if !isPublisher {
 			continue
 		}
-		link := strings.TrimSuffix(name, statedir.DraftSuffix)
+		link := strings.TrimSuffix(name, draft.Suffix)
 		is, err := isLive(link)
 		if err == nil && !is {
 			err = r.endPublisher(link)

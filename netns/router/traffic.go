@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/draft"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -143,7 +144,7 @@ func (r Router) forgetTraffic(isLive func(link string) (bool, error)) error {
 		if !is {
 			continue
 		}
-		live, err := isLive(strings.TrimSuffix(link, statedir.DraftSuffix))
+		live, err := isLive(strings.TrimSuffix(link, draft.Suffix))
 		if err == nil && !live {
 			err = erase.IgnoreMissing(os.Remove(filepath.Join(r.Dir, e.Name())))
 		}

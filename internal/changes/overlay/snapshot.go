@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/draft"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/store"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
@@ -160,7 +161,7 @@ func (l *Keeper) syncLater(r record.Record) {
 		_ = store.Sync(l.ImagePath(r.Image), f)
 		// A missing file belongs to a snapshot that was removed.
 		dir := l.SnapshotDir(r.Switch.Snapshot)
-		_ = store.SyncNames(filepath.Join(dir, snapshotFile), dir, filepath.Dir(dir))
+		_ = draft.Sync(filepath.Join(dir, snapshotFile), dir, filepath.Dir(dir))
 		_ = integrity.CheckOwn(context.Background(), l.Roots, r)
 	})
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/draft"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -129,21 +130,19 @@ func readStamps(dir *os.File, list string) (map[string]layer.Stamp, error) {
 }
 
 func writeStamps(dir *os.File, list string, stamps map[string]layer.Stamp) error {
-	name := StorePath(dir, list)
-	f, err := os.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	err := draft.File{Path: StorePath(dir, list)}.Write(func(w io.Writer) error {
+		out := bufio.NewWriter(w)
+		var line []byte
+		for _, s := range protocol.StampList(stamps) {
+			line = protocol.AppendStamp(line[:0], s)
+			_, _ = out.Write(line) // Flush returns the error
+		}
+		return out.Flush()
+	})
 	if err != nil {
 		return fmt.Errorf("stamps of a transaction: %w", err)
 	}
-	out := bufio.NewWriter(f)
-	var line []byte
-	for _, s := range protocol.StampList(stamps) {
-		line = protocol.AppendStamp(line[:0], s)
-		_, _ = out.Write(line) // Flush returns the error
-	}
-	if err := errors.Join(out.Flush(), f.Close()); err != nil {
-		return errors.Join(fmt.Errorf("stamps of a transaction: %w", err), os.Remove(name+".new"))
-	}
-	return os.Rename(name+".new", name)
+	return nil
 }
 
 // stamps returns the stamps of conflicting entries that nobody but the runtime has changed since the

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/draft"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -23,7 +24,7 @@ func Save(ctx context.Context, talk *Conversation, c *sandbox.Changes, name stri
 	if _, err := os.Lstat(name); err == nil {
 		return nil, fmt.Errorf("save %s: the file exists already; choose another name", name)
 	}
-	f, err := newDraft(filepath.Dir(name))
+	f, err := draft.Create(filepath.Dir(name), ".sandbox-runtime-save-", 0o666)
 	if err != nil {
 		if refused := (*fs.PathError)(nil); errors.As(err, &refused) { // the user does not know the draft's name
 			err = fmt.Errorf("directory %s: %w", filepath.Dir(name), refused.Err)
@@ -32,7 +33,7 @@ func Save(ctx context.Context, talk *Conversation, c *sandbox.Changes, name stri
 	}
 	leftOut, err = write(writerUntil(ctx, f))
 	if err == nil {
-		err = f.publish(name)
+		err = f.LinkDurably(name)
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		return nil, fmt.Errorf("save %s: %w", name, err)

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/draft"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 )
@@ -141,13 +142,9 @@ func loadFilter(dir *os.File, name string) ([]byte, error) {
 // storeFilter puts a file into the cache, and replaces a file of that name. The file is
 // not synced to disk: after a power cut its checksum is wrong.
 func storeFilter(dir *os.File, name string, program []byte) error {
-	draft := filepath.Join(dir.Name(), ".new-"+rand.Text())
-	err := os.WriteFile(draft, slices.Concat(program, filterSum(name, program)), 0o400)
-	if err == nil {
-		err = os.Rename(draft, filepath.Join(dir.Name(), name))
-	}
-	if err != nil {
-		return errors.Join(err, erase.IgnoreMissing(os.Remove(draft)))
+	f := draft.File{Path: filepath.Join(dir.Name(), name), Draft: filepath.Join(dir.Name(), ".new-"+rand.Text()), Mode: 0o400}
+	if err := f.WriteBytes(slices.Concat(program, filterSum(name, program))); err != nil {
+		return err
 	}
 	return dropOldest(dir, cachedFilters)
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/draft"
 )
 
 // OpenData opens a directory of the data directory or of the state root, and makes both where they
@@ -102,24 +104,12 @@ func ReplaceJSON(path string, value any) error {
 	if err != nil {
 		return err
 	}
-	return Replace(path, content)
+	return draft.File{Path: path}.WriteBytes(content)
 }
-
-// Replace writes a file as [ReplaceJSON] does.
-func Replace(path string, content []byte) error {
-	draft := path + DraftSuffix
-	if err := os.WriteFile(draft, content, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(draft, path)
-}
-
-// DraftSuffix ends the name of a file while [ReplaceJSON] writes the file.
-const DraftSuffix = ".new"
 
 // RemoveJSON removes a file of [ReplaceJSON], and the draft that a killed process has left. Both can be missing.
 func RemoveJSON(path string) error {
-	for _, file := range []string{path + DraftSuffix, path} {
+	for _, file := range []string{path + draft.Suffix, path} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/draft"
 )
 
 // An UnsupportedError says that this host lacks a part that a store needs. It matches
@@ -258,19 +259,7 @@ func Sync(path string, mounted *os.File) error {
 	if err := unix.Syncfs(int(inside.Fd())); err != nil {
 		return fmt.Errorf("sync the file system in %s: %w", path, err)
 	}
-	return SyncNames(path, filepath.Dir(path))
-}
-
-// SyncNames writes files and directories to disk, also those after an error.
-func SyncNames(names ...string) (err error) {
-	for _, name := range names {
-		f, failed := os.Open(name)
-		if failed == nil {
-			failed = errors.Join(f.Sync(), f.Close())
-		}
-		err = errors.Join(err, failed)
-	}
-	return err
+	return draft.Sync(path, filepath.Dir(path))
 }
 
 // in returns a path to the root of a mount, or to an open file.

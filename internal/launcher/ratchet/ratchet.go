@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/draft"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -150,23 +151,8 @@ func (l Levels) write(o Owner, level spec.Sensitivity) error {
 	if err != nil {
 		return err
 	}
-	draft := filepath.Join(dir.Name(), draftMark+l.Prefix+o.String())
-	if err := writeSynced(draft, text); err != nil {
-		return errors.Join(err, os.Remove(draft))
-	}
-	if err := os.Rename(draft, l.path(o)); err != nil {
-		return err
-	}
-	return dir.Sync()
-}
-
-func writeSynced(path string, text []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	return errors.Join(err, f.Sync(), f.Close())
+	f := draft.File{Path: l.path(o), Draft: filepath.Join(dir.Name(), draftMark+l.Prefix+o.String()), IsDurable: true}
+	return f.WriteBytes(text)
 }
 
 // Forget ends the level of a name, whose sandbox the owner has removed.
