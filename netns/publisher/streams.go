@@ -5,6 +5,8 @@ import (
 	"net"
 	"strconv"
 	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 const (
@@ -12,28 +14,23 @@ const (
 	maxStreams = 1024
 	// connectTime bounds the wait for a server in the sandbox.
 	connectTime = 10 * time.Second
-	// pause follows a failed accept: the process may have too many files for a while.
+	// pause follows a failure of a socket: the process may have too many files for a while.
 	pause = 100 * time.Millisecond
 )
 
 // serveStreams passes the connections of a listener to a port of the sandbox. The client of a
 // connection beyond the bound is reset.
 func serveStreams(l *net.TCPListener, port uint16, b *counter) {
-	for {
-		c, err := l.AcceptTCP()
-		if err != nil {
-			time.Sleep(pause)
-			continue
-		}
+	_ = descriptor.AcceptAll(l.AcceptTCP, func(c *net.TCPConn) {
 		if !b.acquire(maxStreams) {
 			reset(c)
-			continue
+			return
 		}
 		go func() {
 			defer b.release()
 			forward(c, port)
 		}()
-	}
+	}, nil) // the listener is never closed
 }
 
 // forward connects a client with a port of the sandbox, and copies until both directions have ended.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 const (
@@ -63,25 +65,17 @@ func (f forwarder) servePacket(c *net.UDPConn, peer netip.AddrPort, message []by
 }
 
 func (f forwarder) serveStreams(listener *net.TCPListener) error {
-	for {
-		c, err := listener.AcceptTCP()
-		if errors.Is(err, net.ErrClosed) {
-			return err
-		}
-		if err != nil {
-			time.Sleep(pause)
-			continue
-		}
+	return descriptor.AcceptAll(listener.AcceptTCP, func(c *net.TCPConn) {
 		peer := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr() //nolint:forcetypeassert // of a TCP connection
 		if !f.clients.acquire(peer) {
 			_ = c.Close() // the client sees the end; no error matters
-			continue
+			return
 		}
 		go func() {
 			defer f.clients.release(peer)
 			f.serveStream(c, peer)
 		}()
-	}
+	}, nil)
 }
 
 // serveStream answers the queries of a connection, one after the other. A client that does not read its answers ends

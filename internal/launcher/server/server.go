@@ -105,30 +105,26 @@ type Source interface {
 
 // Serve takes connections from a listener until the listener is closed. Then it returns nil.
 func (s *Server) Serve(l Source) error {
-	for wait := time.Millisecond; ; {
-		conn, err := l.AcceptUnix()
-		switch {
-		case err == nil:
-			wait = time.Millisecond
-			if err := s.Take(conn); err != nil {
-				s.logRefused(err)
+	err := descriptor.AcceptAll(l.AcceptUnix, func(conn *net.UnixConn) {
+		if err := s.Take(conn); err != nil {
+			s.logRefused(err)
+		}
+	}, func(err error) error {
+		if s.ctx.Err() != nil {
+			return net.ErrClosed
+		}
+		for _, passing := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ECONNABORTED} {
+			if errors.Is(err, passing) { // the host or the process has no free descriptors or memory now
+				s.clients.forAll().Error("accept a connection", "error", err)
+				return nil
 			}
-			continue
-		case errors.Is(err, net.ErrClosed):
-			return nil
-		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ECONNABORTED):
-			// The host or the process has no free descriptors or memory now: try again later.
-			s.clients.forAll().Error("accept a connection", "error", err)
-		default:
-			return err
 		}
-		select {
-		case <-time.After(wait):
-			wait = min(2*wait, time.Second)
-		case <-s.ctx.Done():
-			return nil
-		}
+		return err
+	})
+	if errors.Is(err, net.ErrClosed) {
+		return nil
 	}
+	return err
 }
 
 func (s *Server) logRefused(err error) {

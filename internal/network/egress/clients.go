@@ -24,14 +24,8 @@ const maxClients = 64
 // serve answers the clients.
 func (p *parent) serve(l *net.UnixListener) {
 	slots := make(chan struct{}, maxClients)
-	for {
-		slots <- struct{}{}
-		conn, err := l.AcceptUnix()
-		if err != nil {
-			<-slots
-			time.Sleep(10 * time.Millisecond) // too many descriptors are open
-			continue
-		}
+	slots <- struct{}{}
+	_ = descriptor.AcceptAll(l.AcceptUnix, func(conn *net.UnixConn) { // ends with the process
 		go func() {
 			d := p.serveClient(conn)
 			<-slots
@@ -39,7 +33,8 @@ func (p *parent) serve(l *net.UnixListener) {
 				p.serveDecider(d)
 			}
 		}()
-	}
+		slots <- struct{}{}
+	}, nil)
 }
 
 // clientTime bounds the time of a client for its request.

@@ -187,7 +187,9 @@ func (b *box) openSocket(ctx context.Context, role link.Role, f *os.File) error 
 		if role == link.DNSStreams {
 			serve = b.serveQueries
 		}
-		go accept(ctx, t, serve)
+		go func() {
+			_ = descriptor.AcceptAll(t.AcceptTCP, func(c *net.TCPConn) { go serve(ctx, c) }, nil) // until close
+		}()
 	default:
 		return fmt.Errorf("a socket has the role %q", role)
 	}

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -13,24 +12,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/proxy"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
 )
-
-// acceptPause is the pause after an error of accept4(2): the process may have too many descriptors.
-const acceptPause = 10 * time.Millisecond
-
-// accept serves the connections of a listener until it is closed.
-func accept(ctx context.Context, l *net.TCPListener, serve func(context.Context, *net.TCPConn)) {
-	for {
-		c, err := l.AcceptTCP()
-		switch {
-		case err == nil:
-			go serve(ctx, c)
-		case errors.Is(err, net.ErrClosed):
-			return
-		default:
-			time.Sleep(acceptPause)
-		}
-	}
-}
 
 // A connection is one captured connection. It asks the rules of its box and counts the allowed requests. It
 // keeps its last questions: new rules have to allow the same.

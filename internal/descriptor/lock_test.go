@@ -1,0 +1,64 @@
+package descriptor_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+)
+
+func TestLocksOfOpenFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	open := func(how descriptor.Hold) (*os.File, error) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // do not wait
+		return descriptor.OpenLocked(ctx, path, os.O_RDWR|os.O_CREATE, how)
+	}
+	one, err := open(descriptor.Shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close()
+	two, err := open(descriptor.Shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer two.Close()
+	if _, err := open(descriptor.Exclusive); !errors.Is(err, context.Canceled) {
+		t.Errorf("the exclusive lock beside two shared ones: %v", err)
+	}
+	if got, err := descriptor.TryLock(one); got || err != nil {
+		t.Errorf("the exclusive lock beside a shared one: %v, %v", got, err)
+	}
+	descriptor.Unlock(two)
+	if got, err := descriptor.TryLock(one); !got || err != nil {
+		t.Errorf("the exclusive lock: %v, %v", got, err)
+	}
+}
+
+func TestAFileLosesItsName(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	has := func(want bool) {
+		t.Helper()
+		if got, err := descriptor.HasName(f); got != want || err != nil {
+			t.Errorf("%v, %v; want %v", got, err, want)
+		}
+	}
+	has(true)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	has(false)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	has(false)
+}
