@@ -32,7 +32,7 @@ var layers = [][]string{
 	{"internal/inside/agent", "internal/protocol"},
 	{"internal/disk/erase", "internal/disk/statedir", "internal/inside/mountns", "internal/network/egress/link"},
 	{"images/store", "internal/container", "internal/network/egress", "internal/network/egress/gateway", "internal/launcher/idrange", "netns/router"},
-	{"sandbox", "sandbox/sandboxtest"},
+	{"sandbox", "sandbox/sandboxtest", "internal/launcher/takeover"},
 	{"internal/container/filtercache", "internal/launcher/images", "internal/launcher/ratchet", "internal/launcher/record"},
 	{"internal/launcher/filewatch", "internal/launcher/handed", "internal/launcher/integrity", "internal/network/networks", "internal/launcher/pool", "internal/launcher/throttle", "internal/launcher/trash"},
 	{"internal/changes/overlay"},

@@ -32,12 +32,8 @@ const (
 // before it does anything else.
 func TakeOver() { takeOver(kind, work) }
 
-// takeOver executes the program a second time: Landlock restricts only the calling thread, and all
-// threads of a program that this thread executes.
 func takeOver(kind string, work func(j job, files []*os.File) (index.Summary, error)) {
-	confinedKind := kind + "-confined"
-	worker.TakeOverPrivileged(kind, func(args []string) error {
-		runtime.LockOSThread()
+	restrict := func(args []string, execute func() error) error {
 		j, err := parse(args)
 		if err != nil {
 			return err
@@ -45,9 +41,9 @@ func takeOver(kind string, work func(j job, files []*os.File) (index.Summary, er
 		if err := errors.Join(limitResources(j.Bounds, j.Files), worker.RestrictFiles()); err != nil {
 			return fail(err)
 		}
-		return fail(worker.ExecuteAgain(confinedKind))
-	})
-	worker.TakeOverAgain(confinedKind, func(args []string) error {
+		return fail(execute())
+	}
+	worker.TakeOverConfined(kind, restrict, func(args []string) error {
 		runtime.LockOSThread() // for EndWithParent
 		j, err := parse(args)
 		if err != nil {

@@ -28,10 +28,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/gateway"
-	"github.com/sandbox-runtime/sandbox-runtime/netns/resolver"
-	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
+	_ "github.com/sandbox-runtime/sandbox-runtime/internal/launcher/takeover" // the processes that the benchmarks start
 )
 
 // privateVariable marks the process that already has its mount namespace.
@@ -55,10 +52,6 @@ func (o options) root(dir, name string) string {
 }
 
 func main() {
-	router.TakeOver()
-	resolver.TakeOver()
-	egress.TakeOver()
-	gateway.TakeOver()
 	var o options
 	flag.StringVar(&o.binary, "binary", cmp.Or(os.Getenv("SANDBOX_RUNTIME_BIN"), "bin/sandbox-runtime"), "program under test")
 	flag.StringVar(&o.peers, "peers", "", "folder that integration/setup printed (default: what it prints with -n)")

@@ -17,6 +17,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/images/inflate"
 	"github.com/sandbox-runtime/sandbox-runtime/images/store"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	_ "github.com/sandbox-runtime/sandbox-runtime/internal/launcher/takeover" // the processes that this package starts
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )

@@ -19,16 +19,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
-	"github.com/sandbox-runtime/sandbox-runtime/netns/resolver"
-	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
-
-func TestMain(m *testing.M) {
-	router.TakeOver()
-	resolver.TakeOver()
-	os.Exit(m.Run())
-}
 
 // A rule of a launcher can fill in a limit that the sandbox's network cannot have. The rules of the network can change
 // nevertheless, and the level can be raised.

@@ -20,6 +20,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/idrange"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	_ "github.com/sandbox-runtime/sandbox-runtime/internal/launcher/takeover" // the processes that this package starts
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"

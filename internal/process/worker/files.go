@@ -11,7 +11,7 @@ import (
 
 // RestrictFiles restricts the calling thread: it can read the files of these paths and execute this
 // program, and has no other right to open a file (landlock(7), Linux 5.13). A kernel without Landlock
-// restricts nothing. [ExecuteAgain] extends the restriction to all threads.
+// restricts nothing. [TakeOverConfined] extends the restriction to all threads.
 func RestrictFiles(readable ...string) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil { // landlock_restrict_self(2) needs it
 		return os.NewSyscallError("prctl", err)

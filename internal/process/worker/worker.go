@@ -105,18 +105,20 @@ func end(err error) {
 	os.Exit(0)
 }
 
-// ExecuteAgain does not return if it succeeds: the worker executes this program again, as the kind. Its
-// files and arguments stay. A restriction of the calling thread, which the other threads do not have, is
-// on all threads of the new program. The process must have its privileges: the program's file may be
-// root's alone.
-func ExecuteAgain(kind string) error {
-	args := append([]string{os.Args[0], kind}, os.Args[2:]...)
-	return os.NewSyscallError("execve", syscall.Exec("/proc/self/exe", args, []string{variable + "=1"}))
-}
-
-// TakeOverAgain is [TakeOver] for a worker that has executed this program again as the kind.
-func TakeOverAgain(kind string, work func(args []string) error) {
-	if isWorker(kind) {
+// TakeOverConfined is [TakeOver] for a worker that restricts itself before. Landlock restricts only the calling
+// thread, and all threads of a program that this thread executes. So restrict restricts its thread and calls execute,
+// which executes this program again with the files and arguments of the worker. execute returns only an error. The
+// process has its privileges until then: the program's file may be root's alone.
+func TakeOverConfined(kind string, restrict func(args []string, execute func() error) error, work func(args []string) error) {
+	confinedKind := kind + "-confined"
+	TakeOverPrivileged(kind, func(args []string) error {
+		runtime.LockOSThread()
+		return restrict(args, func() error {
+			again := append([]string{os.Args[0], confinedKind}, args...)
+			return os.NewSyscallError("execve", syscall.Exec("/proc/self/exe", again, []string{variable + "=1"}))
+		})
+	})
+	if isWorker(confinedKind) {
 		end(withoutPrivileges(work)(os.Args[2:]))
 	}
 }

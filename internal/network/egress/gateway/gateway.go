@@ -25,18 +25,13 @@ import (
 // package egress calls this TakeOver, too, before it does anything else.
 func TakeOver() { takeOver(link.WorkerKind, run) }
 
-// takeOver executes the program a second time: Landlock restricts only the calling thread, and all
-// threads of a program that this thread executes.
 func takeOver(kind string, life func(args []string) error) {
-	confinedKind := kind + "-confined"
-	worker.TakeOverPrivileged(kind, func([]string) error {
-		runtime.LockOSThread()
+	worker.TakeOverConfined(kind, func(_ []string, execute func() error) error {
 		if err := errors.Join(limitResources(), worker.RestrictFiles(append(readable(), authorities()...)...)); err != nil {
 			return err
 		}
-		return worker.ExecuteAgain(confinedKind)
-	})
-	worker.TakeOverAgain(confinedKind, life)
+		return execute()
+	}, life)
 }
 
 // run is the life of the worker. Its argument is the number of the parent.
