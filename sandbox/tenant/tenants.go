@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/store"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
@@ -319,8 +320,25 @@ func (t *Tenants) discard(in *os.File, name string) error {
 	return os.NewSyscallError("rename", err)
 }
 
+// patience is how often Sweep goes on after a sandbox has changed the trash, which a sandbox may still have open.
+const patience = 16
+
 // Sweep removes from the disk the sessions that any program has removed: the next program
 // finishes the work of a killed one. It may take long, and several may be at it at once.
 func (t *Tenants) Sweep(ctx context.Context) error {
-	return emptyTrash(ctx, t.trash)
+	dir, err := openDir(t.trash, ".") // Close may come meanwhile
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	for range patience {
+		err = erase.ContentsAsOwner(ctx, dir)
+		if !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("empty the trash: %w", err)
+	}
+	return nil
 }

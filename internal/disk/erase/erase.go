@@ -1,5 +1,5 @@
 // Package erase removes directories of any size and depth that untrusted code has filled.
-// It follows no link.
+// It follows no link and enters no other mount. Several processes can remove the same directory.
 package erase
 
 import (
@@ -17,12 +17,13 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
-// An erasure removes the content of a directory of a store, of any size and depth. It
-// follows no link.
+// An erasure removes the content of a directory.
 type erasure struct {
 	top *os.File
 	// truncate has files lose their content first: an open file would keep its room.
 	truncate bool
+	// permit has directories get permissions first.
+	permit bool
 	// lifted says that directories were moved up to the top.
 	lifted bool
 }
@@ -38,6 +39,12 @@ func Contents(ctx context.Context, dir *os.File) error { return (&erasure{top: d
 // their content first.
 func ContentsInUse(ctx context.Context, dir *os.File) error {
 	return (&erasure{top: dir, truncate: true}).run(ctx)
+}
+
+// ContentsAsOwner is Contents for a process that is only the owner of the directories: their permissions can keep the
+// owner out.
+func ContentsAsOwner(ctx context.Context, dir *os.File) error {
+	return (&erasure{top: dir, permit: true}).run(ctx)
 }
 
 func (e *erasure) run(ctx context.Context) error {
@@ -65,7 +72,7 @@ func (e *erasure) directory(ctx context.Context, dir *os.File, depth int) error 
 			}
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
-			errs = append(errs, err)
+			errs = append(errs, IgnoreMissing(err)) // another process has removed the directory
 		}
 		if err != nil || len(names) == 0 {
 			return errors.Join(errs...)
@@ -81,17 +88,41 @@ func (e *erasure) entry(ctx context.Context, parent *os.File, name string, depth
 	if !errors.Is(err, unix.EISDIR) {
 		return IgnoreMissing(err)
 	}
+	if e.permit {
+		if err := permit(parent, name); err != nil {
+			return IgnoreMissing(err)
+		}
+	}
 	if depth >= liftDepth {
 		e.lifted = true
-		return unix.Renameat2(int(parent.Fd()), name, int(e.top.Fd()), rand.Text(), unix.RENAME_NOREPLACE)
+		return IgnoreMissing(unix.Renameat2(int(parent.Fd()), name, int(e.top.Fd()), rand.Text(), unix.RENAME_NOREPLACE))
 	}
-	dir, err := descriptor.OpenDir(parent, name)
+	return withDir(parent, name, func(dir *os.File) error { return e.directory(ctx, dir, depth+1) })
+}
+
+// withDir empties a directory by a function, and removes the directory.
+func withDir(parent *os.File, name string, empty func(dir *os.File) error) error {
+	dir, err := descriptor.OpenFile(int(parent.Fd()), name, descriptor.OneMount, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	if err != nil {
+		return IgnoreMissing(err)
+	}
+	err = empty(dir)
+	dir.Close()
+	return errors.Join(err, IgnoreMissing(unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR)))
+}
+
+// permit lets the owner of a directory read, change and move it.
+func permit(parent *os.File, name string) error {
+	dir, err := descriptor.OpenFile(int(parent.Fd()), name, descriptor.OneMount, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
-	err = e.directory(ctx, dir, depth+1)
-	dir.Close()
-	return errors.Join(err, unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR))
+	defer dir.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil || st.Mode&0o700 == 0o700 {
+		return err
+	}
+	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), 0o700)
 }
 
 // truncateFile empties a regular file, if it can.
@@ -116,13 +147,7 @@ func Entry(ctx context.Context, parent *os.File, name string) error {
 	if !errors.Is(err, unix.EISDIR) {
 		return IgnoreMissing(err)
 	}
-	dir, err := descriptor.OpenDir(parent, name)
-	if err != nil {
-		return err
-	}
-	err = Contents(ctx, dir)
-	dir.Close()
-	return errors.Join(err, unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR))
+	return withDir(parent, name, func(dir *os.File) error { return Contents(ctx, dir) })
 }
 
 // IgnoreMissing returns nil for an error that says that a file is missing.
