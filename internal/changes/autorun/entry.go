@@ -1,6 +1,12 @@
 package autorun
 
-import "slices"
+import (
+	_ "embed"
+	"slices"
+	"sync"
+
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
+)
 
 // An Entry is one row of the table.
 type Entry struct {
@@ -31,25 +37,37 @@ const (
 	WhenRepository Condition = "beside a file HEAD"
 )
 
+//go:embed held.txt
+var heldText string
+
+//go:embed marked.txt
+var markedText string
+
 // Entries returns the table.
-func Entries() []Entry {
-	var all []Entry
-	for _, g := range groups() {
-		for _, pattern := range g.patterns {
-			all = append(all, Entry{Pattern: pattern, Reason: g.reason, Held: g.held, When: g.when})
+func Entries() []Entry { return slices.Clone(entries()) }
+
+var entries = sync.OnceValue(func() []Entry {
+	return slices.Concat(conditional(), parseEntries(heldText, true), parseEntries(markedText, false))
+})
+
+func parseEntries(text string, held bool) (all []Entry) {
+	for _, g := range hostpaths.ParseGroups(text) {
+		for _, pattern := range g.Names {
+			all = append(all, Entry{Pattern: pattern, Reason: g.Of, Held: held})
 		}
 	}
 	return all
 }
 
-// A group is entries that differ in the pattern alone.
-type group struct {
-	held     bool
-	reason   string
-	when     Condition
-	patterns []string
-}
-
-func groups() []group {
-	return slices.Concat(gitGroups(), shellGroups(), sessionGroups(), editorGroups(), startGroups(), systemGroups(), markedGroups())
+// conditional are the entries that count only where git would use them.
+func conditional() []Entry {
+	const config = "git reads programs to run from it"
+	return []Entry{
+		{".git", "git uses its configuration and its hooks", true, WhenMade},
+		{"HEAD", "it makes its directory a git repository with a configuration", true, WhenBare},
+		{"config", config, true, WhenRepository},
+		{"config.worktree", config, true, WhenRepository},
+		{"commondir", config, true, WhenRepository},
+		{"hooks", "git runs its programs", true, WhenRepository},
+	}
 }
