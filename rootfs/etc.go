@@ -230,8 +230,7 @@ const mostCopied = 64 << 10
 // absent says whether an error means that a path is not there, or leads nowhere
 // that could be shown.
 func absent(err error) bool {
-	var forbidden *ForbiddenError
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.As(err, &forbidden)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.As(err, new(*ForbiddenError))
 }
 
 // public says whether every user of the host may read the source.

@@ -225,8 +225,7 @@ type unsupportedError struct{ error }
 func (e unsupportedError) Unwrap() error { return e.error }
 
 func unsupported(err error) bool {
-	var u unsupportedError
-	return errors.As(err, &u)
+	return errors.As(err, new(unsupportedError))
 }
 
 // clone takes the source's tree as a detached mount, in place of one taken

@@ -24,8 +24,7 @@ func attach(ctx context.Context, s *Sandbox, a Attacher, execID string, stdout, 
 		return nil, err
 	}
 	p := &Process{sandbox: s, execution: execution, detached: true, begun: time.Now()}
-	var notRun *NotRunError
-	if err := execution.Started(ctx); err != nil && !errors.As(err, &notRun) {
+	if err := execution.Started(ctx); err != nil && !errors.As(err, new(*NotRunError)) {
 		return nil, errors.Join(err, execution.Close())
 	}
 	p.captureKept(OutputLimit)

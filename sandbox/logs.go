@@ -56,8 +56,7 @@ func (s *Sandbox) CopyLogs(ctx context.Context, execID string, o LogOptions) (er
 		return err
 	}
 	defer func() { err = errors.Join(err, execution.Close()) }()
-	var notRun *NotRunError
-	if err := execution.Started(ctx); err != nil && !errors.As(err, &notRun) {
+	if err := execution.Started(ctx); err != nil && !errors.As(err, new(*NotRunError)) {
 		return err
 	}
 	logs, err := logStreamsOf(execution, o)

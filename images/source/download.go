@@ -176,8 +176,7 @@ func (e *rejectedError) Unwrap() error { return e.error }
 // blamesPart says whether a resumed download may have failed because of its part. Errors of this host's files, and servers
 // that are not reached or do not answer in time, tell nothing about the part.
 func blamesPart(err error) bool {
-	var rejected *rejectedError
-	if errors.As(err, &rejected) { // by one of several servers
+	if errors.As(err, new(*rejectedError)) { // by one of several servers
 		return true
 	}
 	var file *fs.PathError

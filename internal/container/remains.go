@@ -40,9 +40,7 @@ func load(root, id string) (lc *libcontainer.Container, err error) {
 		}
 	}()
 	lc, err = libcontainer.Load(root, id)
-	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &syntax) || errors.As(err, &kind) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, new(*json.SyntaxError)) || errors.As(err, new(*json.UnmarshalTypeError)) {
 		return nil, damaged(err)
 	}
 	return lc, err

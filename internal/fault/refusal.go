@@ -8,8 +8,7 @@ type refusal struct{ err error }
 // Refusal turns the error of a part into a *[ConfigError]: the caller asked for something
 // wrong. errors.Is and errors.As still find the part's error.
 func Refusal(err error) error {
-	var already *ConfigError
-	if err == nil || errors.As(err, &already) {
+	if err == nil || errors.As(err, new(*ConfigError)) {
 		return err
 	}
 	return refusal{err}

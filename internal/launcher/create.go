@@ -287,8 +287,7 @@ func wayOut(err error) string {
 // explain finds out whether the host lacks a required feature. Then its error names the feature
 // and the way to get it, which says more than the failed system call.
 func explain(ctx context.Context, err error) error {
-	var forbidden *rootfs.ForbiddenError
-	if errors.As(err, &forbidden) || errors.Is(err, fs.ErrNotExist) {
+	if errors.As(err, new(*rootfs.ForbiddenError)) || errors.Is(err, fs.ErrNotExist) {
 		return fault.Refusal(err)
 	}
 	if ctx.Err() != nil {

@@ -122,8 +122,7 @@ func (s *Sandbox) renamedStopped(renamed bool) error {
 // unlessRemoved waits for the end of a removal of the sandbox, if one is under way. It returns
 // ErrNotFound if the sandbox was removed, and err otherwise.
 func (s *Sandbox) unlessRemoved(ctx context.Context, err error) error {
-	var known *fault.SandboxError
-	if errors.As(err, &known) || ctx.Err() != nil {
+	if errors.As(err, new(*fault.SandboxError)) || ctx.Err() != nil {
 		return err
 	}
 	if state, waited := statedir.Await(ctx, s.launcher.Sandboxes(), s.session.ID); waited == nil {

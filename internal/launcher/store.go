@@ -82,8 +82,7 @@ func storeLimits(c spec.Config) store.Limits {
 // imageless says that the host does not support images, or none of this size. This is no fault
 // of the host.
 func imageless(err error) bool {
-	var limits *store.LimitsError
-	return errors.Is(err, errors.ErrUnsupported) || errors.Is(err, unix.ENOSPC) || errors.As(err, &limits)
+	return errors.Is(err, errors.ErrUnsupported) || errors.Is(err, unix.ENOSPC) || errors.As(err, new(*store.LimitsError))
 }
 
 // refusedImage is the error for a request that names storage on disk.

@@ -192,6 +192,5 @@ func deleteLink(host *netlink.Handle, link netlink.Link) error {
 }
 
 func isNoDevice(err error) bool {
-	var notFound netlink.LinkNotFoundError
-	return errors.As(err, &notFound)
+	return errors.As(err, new(netlink.LinkNotFoundError))
 }

@@ -41,8 +41,7 @@ func Verify(ctx context.Context, l record.Roots, r record.Record, sync bool) err
 
 // Damaged words a failure of an image, and returns other errors as they are.
 func Damaged(l record.Roots, err error) error {
-	var failure *store.FailureError
-	if !errors.As(err, &failure) {
+	if !errors.As(err, new(*store.FailureError)) {
 		return err
 	}
 	return fmt.Errorf("%w: %w; make room below %s, copy out single files with exec and check each of them, and remove the sandbox with down",

@@ -87,8 +87,7 @@ func (c *connection) sendAndPass(r *sniff.Request) (sequel, error) {
 		defer time.AfterFunc(refusalTime, func() { s.abort(sent) }).Stop()
 	}
 	err := <-answered
-	var refused *upstream.RefusedError
-	if sent == nil || errors.As(err, &refused) {
+	if sent == nil || errors.As(err, new(*upstream.RefusedError)) {
 		return next, err
 	}
 	s.abort(sent)

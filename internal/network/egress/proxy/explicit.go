@@ -50,8 +50,7 @@ func (c *connection) serveProxy(ctx context.Context) {
 	requests := sniff.NewProxyRequests(o, c.client, c.idle)
 	for isFirst := true; ; isFirst = false {
 		r, err := requests.Next()
-		var malformed *sniff.MalformedError
-		if err != nil && !isFirst && !errors.As(err, &malformed) {
+		if err != nil && !isFirst && !errors.As(err, new(*sniff.MalformedError)) {
 			c.endSession() // the client has ended
 			return
 		}

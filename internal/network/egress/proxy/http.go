@@ -121,8 +121,7 @@ func (c *connection) refuse(r *sniff.Request, err error) {
 
 // answerUnreached tells the client that the server was not reached.
 func (c *connection) answerUnreached(r *sniff.Request, err error) {
-	var refused *deniedError
-	if errors.As(err, &refused) {
+	if errors.As(err, new(*deniedError)) {
 		c.refuse(r, err)
 		return
 	}

@@ -160,8 +160,7 @@ func (c *connection) missAnswer(err error) (status int, told string) {
 
 // hinted adds the way out to the error of a server that was not reached directly.
 func (c *connection) hinted(err error) error {
-	var denied *deniedError
-	if err == nil || c.box.Hint == "" || errors.As(err, &denied) || errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
+	if err == nil || c.box.Hint == "" || errors.As(err, new(*deniedError)) || errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
 		return err
 	}
 	return fmt.Errorf("%w; %s", err, c.box.Hint)

@@ -103,8 +103,7 @@ func (c *connection) fail(err error) {
 		return
 	}
 	c.noteUnreached(err)
-	var denied *deniedError
-	if errors.As(err, &denied) {
+	if denied, ok := errors.AsType[*deniedError](err); ok {
 		c.event.Decision, c.event.Rule = Denied, denied.rule
 	}
 	c.abort()
