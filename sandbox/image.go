@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"crypto/x509"
-	"fmt"
 	"io"
 
 	imagesource "github.com/sandbox-runtime/sandbox-runtime/images/source"
@@ -92,20 +91,12 @@ const (
 //
 // Errors: ErrRefused if the launcher's rules do not allow images or these bytes, *ConfigError, ErrUnavailable.
 func (m *Manager) PullImage(ctx context.Context, reference string, o PullOptions) (Image, error) {
-	k, err := m.imageKeeper()
-	if err != nil {
-		return Image{}, err
-	}
-	return k.PullImage(ctx, reference, o)
+	return preferred(m, "images", func(k ImageKeeper) (Image, error) { return k.PullImage(ctx, reference, o) })
 }
 
 // Images are the images of this user, the last created first, without layers and configs.
 func (m *Manager) Images(ctx context.Context) ([]Image, error) {
-	k, err := m.imageKeeper()
-	if err != nil {
-		return nil, err
-	}
-	return k.Images(ctx)
+	return preferred(m, "images", func(k ImageKeeper) ([]Image, error) { return k.Images(ctx) })
 }
 
 // Image describes an image, with its layers and its config. The name is as in docker run: busybox, name:tag, name@digest,
@@ -113,11 +104,7 @@ func (m *Manager) Images(ctx context.Context) ([]Image, error) {
 //
 // Errors: ErrNotFound.
 func (m *Manager) Image(ctx context.Context, name string) (Image, error) {
-	k, err := m.imageKeeper()
-	if err != nil {
-		return Image{}, err
-	}
-	return k.Image(ctx, name)
+	return preferred(m, "images", func(k ImageKeeper) (Image, error) { return k.Image(ctx, name) })
 }
 
 // RemoveImage removes a name of an image, and the image with its last name. By its id, RemoveImage removes an image
@@ -125,20 +112,12 @@ func (m *Manager) Image(ctx context.Context, name string) (Image, error) {
 //
 // Errors: ErrNotFound, ErrBusy if a sandbox or a snapshot uses the image.
 func (m *Manager) RemoveImage(ctx context.Context, name string) (RemovedImages, error) {
-	k, err := m.imageKeeper()
-	if err != nil {
-		return RemovedImages{}, err
-	}
-	return k.RemoveImage(ctx, name)
+	return preferred(m, "images", func(k ImageKeeper) (RemovedImages, error) { return k.RemoveImage(ctx, name) })
 }
 
 // PruneImages removes the images of this user that have no name and that nothing uses, and layers of interrupted pulls.
 func (m *Manager) PruneImages(ctx context.Context) (RemovedImages, error) {
-	k, err := m.imageKeeper()
-	if err != nil {
-		return RemovedImages{}, err
-	}
-	return k.PruneImages(ctx)
+	return preferred(m, "images", func(k ImageKeeper) (RemovedImages, error) { return k.PruneImages(ctx) })
 }
 
 // VerifyImage reads all of an image at the launcher, and compares it with its digests. A damaged image can be pulled
@@ -146,21 +125,9 @@ func (m *Manager) PruneImages(ctx context.Context) (RemovedImages, error) {
 //
 // Errors: ErrNotFound, ErrDamaged.
 func (m *Manager) VerifyImage(ctx context.Context, name string) error {
-	k, err := m.imageKeeper()
+	k, err := ability[ImageKeeper](m, "images")
 	if err != nil {
 		return err
 	}
 	return k.VerifyImage(ctx, name)
-}
-
-func (m *Manager) imageKeeper() (ImageKeeper, error) {
-	providers, err := m.usedProviders()
-	if err != nil {
-		return nil, err
-	}
-	k, ok := providers[0].(ImageKeeper)
-	if !ok {
-		return nil, fmt.Errorf("images of provider %s: %w there", providers[0].Name(), errUnsupported)
-	}
-	return k, nil
 }

@@ -347,15 +347,31 @@ func (m *Manager) Remove(ctx context.Context, id string) error {
 // Events tells events of all sandboxes of the provider that the Manager prefers, from its
 // return on. The caller must close it.
 func (m *Manager) Events(ctx context.Context) (Events, error) {
+	return preferred(m, "events", func(w Watcher) (Events, error) { return w.Events(ctx) })
+}
+
+// ability is an ability of the provider that the Manager prefers.
+func ability[T any](m *Manager, what string) (T, error) {
+	var none T
 	providers, err := m.usedProviders()
 	if err != nil {
-		return nil, err
+		return none, err
 	}
-	watcher, ok := providers[0].(Watcher)
+	able, ok := providers[0].(T)
 	if !ok {
-		return nil, fmt.Errorf("events of provider %s: %w there", providers[0].Name(), errUnsupported)
+		return none, fmt.Errorf("%s of provider %s: %w there", what, providers[0].Name(), errUnsupported)
 	}
-	return watcher.Events(ctx)
+	return able, nil
+}
+
+// preferred asks an ability of the provider that the Manager prefers.
+func preferred[T, A any](m *Manager, what string, question func(T) (A, error)) (A, error) {
+	able, err := ability[T](m, what)
+	if err != nil {
+		var none A
+		return none, err
+	}
+	return question(able)
 }
 
 // Close ends the connection with the launcher: commands that are not detached

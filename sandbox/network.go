@@ -37,12 +37,8 @@ func (s *Sandbox) RaiseSensitivity(ctx context.Context, level Sensitivity) (Netw
 	return s.changeNetwork(ctx, nil, level)
 }
 
-func (s *Sandbox) changeNetwork(ctx context.Context, grant *NetworkGrant, level Sensitivity) (change NetworkChange, err error) {
-	err = withAbility(s, "change of the network", func(n NetworkChanger) (err error) {
-		change, err = n.ChangeNetwork(ctx, grant, level)
-		return err
-	})
-	return change, err
+func (s *Sandbox) changeNetwork(ctx context.Context, grant *NetworkGrant, level Sensitivity) (NetworkChange, error) {
+	return query(s, "change of the network", func(n NetworkChanger) (NetworkChange, error) { return n.ChangeNetwork(ctx, grant, level) })
 }
 
 // A NetworkLogger has the decisions of NetworkProxied about an Instance.

@@ -70,6 +70,17 @@ func withAbility[T any](s *Sandbox, what string, act func(T) error) error {
 	return errorAbout(s.info.ID, act(c))
 }
 
+// query asks an ability of an Instance.
+func query[T, A any](s *Sandbox, what string, question func(T) (A, error)) (A, error) {
+	c, err := capability[T](s, what)
+	if err != nil {
+		var none A
+		return none, err
+	}
+	answer, err := question(c)
+	return answer, errorAbout(s.info.ID, err)
+}
+
 // errUnsupported is about a provider.
 var errUnsupported = fmt.Errorf("has no such thing, which %w", ErrUnavailable)
 
@@ -90,12 +101,8 @@ func (s *Sandbox) Info(ctx context.Context) (Info, error) {
 
 // Execs describes the running commands, with any starter, and the detached ones that have
 // ended and whose Result nobody has taken yet.
-func (s *Sandbox) Execs(ctx context.Context) (execs []ExecInfo, err error) {
-	err = withAbility(s, "execs", func(a Attacher) (err error) {
-		execs, err = a.Execs(ctx)
-		return err
-	})
-	return execs, err
+func (s *Sandbox) Execs(ctx context.Context) ([]ExecInfo, error) {
+	return query(s, "execs", func(a Attacher) ([]ExecInfo, error) { return a.Execs(ctx) })
 }
 
 // Attach attaches to a detached command by its id, with any starter. The kept output and
@@ -119,12 +126,8 @@ func (s *Sandbox) Attach(ctx context.Context, execID string, stdout, stderr io.W
 }
 
 // Stats are the present use of the sandbox, and the most use.
-func (s *Sandbox) Stats(ctx context.Context) (stats Stats, err error) {
-	err = withAbility(s, "stats", func(m Meter) (err error) {
-		stats, err = m.Stats(ctx)
-		return err
-	})
-	return stats, err
+func (s *Sandbox) Stats(ctx context.Context) (Stats, error) {
+	return query(s, "stats", func(m Meter) (Stats, error) { return m.Stats(ctx) })
 }
 
 // Pause halts all processes in the sandbox, until Resume. That it is paused is
@@ -165,12 +168,8 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string) error {
 // localhost or a loopback address: TCP then tries 127.0.0.1 and ::1, and UDP takes 127.0.0.1.
 //
 // Errors: *ConfigError for another network or address, ErrNotRunning, ECONNREFUSED if nothing listens.
-func (s *Sandbox) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
-	err = withAbility(s, "connections", func(d Dialer) (err error) {
-		conn, err = d.Dial(ctx, network, address)
-		return err
-	})
-	return conn, err
+func (s *Sandbox) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return query(s, "connections", func(d Dialer) (net.Conn, error) { return d.Dial(ctx, network, address) })
 }
 
 // Undo takes back the last n transactions that joined and were not taken back yet, the

@@ -1,9 +1,6 @@
 package sandbox
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // From has a sandbox begin with the files of a snapshot: those in overlays, in the
 // sandbox's own workspace and in its home. Nothing is copied, and any number of sandboxes
@@ -34,32 +31,16 @@ func (s *Sandbox) Discard(ctx context.Context) error {
 // Snapshots are the names of those that there are, of the provider that the Manager
 // prefers.
 func (m *Manager) Snapshots(ctx context.Context) ([]string, error) {
-	k, err := m.snapshotKeeper()
-	if err != nil {
-		return nil, err
-	}
-	return k.Snapshots(ctx)
+	return preferred(m, "snapshots", func(k SnapshotKeeper) ([]string, error) { return k.Snapshots(ctx) })
 }
 
 // RemoveSnapshot removes one. Sandboxes that have begun with it keep their files.
 //
 // Errors: ErrNotFound.
 func (m *Manager) RemoveSnapshot(ctx context.Context, name string) error {
-	k, err := m.snapshotKeeper()
+	k, err := ability[SnapshotKeeper](m, "snapshots")
 	if err != nil {
 		return err
 	}
 	return k.RemoveSnapshot(ctx, name)
-}
-
-func (m *Manager) snapshotKeeper() (SnapshotKeeper, error) {
-	providers, err := m.usedProviders()
-	if err != nil {
-		return nil, err
-	}
-	k, ok := providers[0].(SnapshotKeeper)
-	if !ok {
-		return nil, fmt.Errorf("snapshots of provider %s: %w there", providers[0].Name(), errUnsupported)
-	}
-	return k, nil
 }
