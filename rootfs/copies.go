@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
 // Copies of small files of the host's /etc lie in a directory of the runtime's own. Each sandbox shows
@@ -73,10 +74,7 @@ func (f copiedFile) unchanged(dir int) bool {
 }
 
 // bootID tells boots apart.
-var bootID = sync.OnceValues(func() (string, error) {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSuffix(string(id), "\n"), err
-})
+var bootID = sync.OnceValues(process.BootID)
 
 // thisProgram tells programs apart. Another version of this program can have other rules.
 var thisProgram = sync.OnceValues(func() (fileState, error) {

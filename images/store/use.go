@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
 // A Use is a use of an image: by a sandbox or a snapshot. It lasts until [User.Release], also after the end
@@ -158,7 +160,7 @@ func (u User) noteLocked(use Use) error {
 }
 
 func (u User) noteUntilBootLocked(use Use) error {
-	boot, err := bootID()
+	boot, err := process.BootID()
 	if err != nil {
 		return err
 	}
@@ -169,12 +171,6 @@ func (u User) noteUntilBootLocked(use Use) error {
 	return linkLocked(u.usePath(use.By, use.Image), content)
 }
 
-// bootID is the kernel's name for this boot, the same in every namespace.
-func bootID() (string, error) {
-	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(text)), err
-}
-
 // usesLocked returns the uses, and removes those that have ended with an earlier boot: their sandboxes have no other
 // trace, so that no removal of a sandbox could end the use.
 func (u User) usesLocked() ([]Use, error) {
@@ -182,7 +178,7 @@ func (u User) usesLocked() ([]Use, error) {
 	if err != nil {
 		return nil, err
 	}
-	boot, err := bootID()
+	boot, err := process.BootID()
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// BootID is the kernel's name for this boot, the same in every namespace.
+func BootID() (string, error) {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(text)), err
+}
+
 // SinceBoot is the time since the host's boot, with the time of its sleep. It is the same for processes of all time
 // namespaces.
 func SinceBoot() (time.Duration, error) {

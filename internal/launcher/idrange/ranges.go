@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -78,7 +79,7 @@ func (r Ranges) Claim(id string) (uint32, error) {
 
 // Free is the number of ranges that nobody has taken.
 func (r Ranges) Free() (int, error) {
-	boot, err := bootID()
+	boot, err := process.BootID()
 	if err != nil {
 		return 0, err
 	}
@@ -112,7 +113,7 @@ const freeLooked = 16
 // searches, and it passes some free ranges: a process may have lived in them at the time of the
 // claim, or another sandbox had them. It does not find a claim behind more free ranges than that.
 func (r Ranges) Claimed(id string) (bool, error) {
-	boot, err := bootID()
+	boot, err := process.BootID()
 	if err != nil {
 		return false, err
 	}
@@ -152,7 +153,7 @@ func isInhabited(base uint32) bool {
 // Release gives back the range that begins at base, if the sandbox has it. The range may be free
 // already, or another sandbox may have it: a removal may have been killed after this step.
 func (r Ranges) Release(id string, base uint32) error {
-	boot, err := bootID()
+	boot, err := process.BootID()
 	if err != nil {
 		return err
 	}
@@ -188,7 +189,7 @@ type Owner struct {
 // Owners returns the sandboxes of this state root that have a range. A link that names no
 // sandbox has no owner. The range of such a link stays taken until the next boot.
 func (r Ranges) Owners() ([]Owner, error) {
-	boot, err := bootID()
+	boot, err := process.BootID()
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +235,7 @@ func (r Ranges) open() (*os.File, error) {
 		return nil, err
 	}
 	defer ids.Close()
-	boot, err := bootID()
+	boot, err := process.BootID()
 	if err != nil {
 		return nil, err
 	}
@@ -253,12 +254,6 @@ func (r Ranges) open() (*os.File, error) {
 		return nil, errors.Join(err, dir.Close())
 	}
 	return dir, nil
-}
-
-// bootID is the kernel's name for this boot, the same in every namespace.
-func bootID() (string, error) {
-	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(text)), err
 }
 
 func baseOf(n uint32) uint32 { return FirstID + n*spec.IDs }

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -22,7 +23,7 @@ import (
 // bootDir is where the claims of this boot are.
 func bootDir(t *testing.T, r Ranges) string {
 	t.Helper()
-	boot, err := bootID()
+	boot, err := process.BootID()
 	if err != nil {
 		t.Fatal(err)
 	}
