@@ -204,18 +204,10 @@ func (r Router) detach(namespace, sandbox *os.File, link string) (disconnection,
 // leads nowhere: its removal would take the kernel more than 10 ms. The link ends with the
 // sandbox's namespace or with the router.
 func silence(sandbox *os.File) error {
-	within, err := handleAt(sandbox)
-	if err != nil {
-		return err
-	}
-	defer within.Close()
-	link, err := within.LinkByName(inside)
-	if isNoDevice(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
+	return withLink(sandbox, inside, silenceLink)
+}
+
+func silenceLink(within *netlink.Handle, link netlink.Link) error {
 	routes, err := listed(func() ([]netlink.Route, error) { return within.RouteList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("list the sandbox's routes: %w", err)
@@ -339,22 +331,29 @@ func (r Router) forgetLinks(namespace *os.File, isGone func(link string) bool) (
 }
 
 func removeLink(namespace *os.File, name string) error {
-	inner, err := handleAt(namespace)
+	return withLink(namespace, name, func(inner *netlink.Handle, link netlink.Link) error {
+		if err := deleteLink(inner, link); err != nil {
+			return fmt.Errorf("remove the device %s: %w", name, err)
+		}
+		return nil
+	})
+}
+
+// withLink calls f with a device of a namespace if the device is there.
+func withLink(namespace *os.File, name string, f func(*netlink.Handle, netlink.Link) error) error {
+	within, err := handleAt(namespace)
 	if err != nil {
 		return err
 	}
-	defer inner.Close()
-	link, err := inner.LinkByName(name)
+	defer within.Close()
+	link, err := within.LinkByName(name)
 	if isNoDevice(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if err := deleteLink(inner, link); err != nil {
-		return fmt.Errorf("remove the device %s: %w", name, err)
-	}
-	return nil
+	return f(within, link)
 }
 
 // forget removes the elements of the links that isGone names from the set, and returns them.
