@@ -77,22 +77,16 @@ func (r *rules) secretAbove(p string) string {
 func newRules(cfg *Config) (*rules, error) {
 	r := &rules{}
 	for _, p := range cfg.Private {
-		if !filepath.IsAbs(p) {
-			return nil, fmt.Errorf("private directory %q: must be absolute", p)
-		}
-		resolved, err := resolveExisting(filepath.Clean(p))
+		resolved, err := resolveAbsolute("private directory", p)
 		if err != nil {
-			return nil, fmt.Errorf("private directory %s: %w", p, err)
+			return nil, err
 		}
 		r.private = append(r.private, filepath.Clean(p), resolved)
 	}
 	for _, p := range cfg.WorkspaceRoots {
-		if !filepath.IsAbs(p) {
-			return nil, fmt.Errorf("workspace root %q: must be absolute", p)
-		}
-		resolved, err := resolveExisting(filepath.Clean(p))
+		resolved, err := resolveAbsolute("workspace root", p)
 		if err != nil {
-			return nil, fmt.Errorf("workspace root %s: %w", p, err)
+			return nil, err
 		}
 		r.roots = append(r.roots, resolved)
 	}
@@ -104,6 +98,18 @@ func newRules(cfg *Config) (*rules, error) {
 		r.homes, r.secrets = homes, hostpaths.Secrets()
 	}
 	return r, nil
+}
+
+// resolveAbsolute is resolveExisting for a path of the configuration; what is for errors.
+func resolveAbsolute(what, p string) (string, error) {
+	if !filepath.IsAbs(p) {
+		return "", fmt.Errorf("%s %q: must be absolute", what, p)
+	}
+	resolved, err := resolveExisting(filepath.Clean(p))
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w", what, p, err)
+	}
+	return resolved, nil
 }
 
 // resolveExisting follows symbolic links as far as the path exists.
