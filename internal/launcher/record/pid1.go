@@ -61,13 +61,17 @@ const storeDescriptor = 7
 // OpenStore opens the top of the store of a sandbox that is up, to be looked into.
 // [os.ErrNotExist] says that its PID 1 has ended.
 func OpenStore(init process.ID) (*os.File, error) {
-	return openOf(init, fmt.Sprintf("fd/%d", storeDescriptor))
+	return openDirOf(init, fmt.Sprintf("fd/%d", storeDescriptor))
 }
 
-// openOf opens a directory below /proc/PID. [os.ErrNotExist] says that the
+func openDirOf(init process.ID, name string) (*os.File, error) {
+	return openOf(init, name, unix.O_PATH|unix.O_DIRECTORY)
+}
+
+// openOf opens a file below /proc/PID. [os.ErrNotExist] says that the
 // process has ended.
-func openOf(init process.ID, name string) (*os.File, error) {
-	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/%s", init.Pid, name), unix.O_PATH|unix.O_DIRECTORY, 0)
+func openOf(init process.ID, name string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/%s", init.Pid, name), flags, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -79,26 +83,14 @@ func openOf(init process.ID, name string) (*os.File, error) {
 }
 
 // OpenNetwork opens the sandbox's network namespace.
-func OpenNetwork(init process.ID) (*os.File, error) { return openNamespace(init, "net") }
+func OpenNetwork(init process.ID) (*os.File, error) { return openOf(init, "ns/net", os.O_RDONLY) }
 
 // OpenMounts opens the sandbox's mount namespace. The mounts last as long as the file is open.
-func OpenMounts(init process.ID) (*os.File, error) { return openNamespace(init, "mnt") }
+func OpenMounts(init process.ID) (*os.File, error) { return openOf(init, "ns/mnt", os.O_RDONLY) }
 
 // TakeStore duplicates PID 1's descriptor of the store. Unlike with [OpenStore], the kernel unmounts the store only
 // after the file is closed.
 func TakeStore(init process.ID) (*os.File, error) { return takeFile(init, storeDescriptor) }
-
-func openNamespace(init process.ID, kind string) (*os.File, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", init.Pid, kind))
-	if err != nil {
-		return nil, err
-	}
-	if !init.Lives() { // before the namespace was opened, and another process has its number
-		f.Close()
-		return nil, os.ErrNotExist
-	}
-	return f, nil
-}
 
 // WritableBinds are the places of writable binds from the host. Writes to an overlay go to a layer,
 // also where the overlay is the workspace.
@@ -119,7 +111,7 @@ const ToRead = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY
 
 // OpenShown opens a path as the sandbox sees it, with flags of open(2).
 func OpenShown(init process.ID, path string, flags int) (*os.File, error) {
-	root, err := openOf(init, "root")
+	root, err := openDirOf(init, "root")
 	if err != nil {
 		return nil, err
 	}
