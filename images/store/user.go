@@ -22,11 +22,6 @@ type User struct {
 // For returns the view of a user.
 func (s *Store) For(uid uint32) User { return User{s, uid} }
 
-// parts are the directories of a user.
-func parts() []string {
-	return []string{"layers", "images", "references", "uses", "removing", "adding"}
-}
-
 // path is a path in the user's directory.
 func (u User) path(names ...string) string {
 	return u.store.path(append([]string{"users", strconv.FormatUint(uint64(u.uid), 10)}, names...)...)
@@ -35,7 +30,7 @@ func (u User) path(names ...string) string {
 // prepareLocked makes the directories of the user. Some backups leave out empty directories.
 func (u User) prepareLocked() error {
 	made := false
-	for _, part := range parts() {
+	for _, part := range []string{"layers", "images", "references", "uses", "removing", "adding"} {
 		is, err := exists(u.path(part))
 		if err == nil && !is {
 			made, err = true, os.MkdirAll(u.path(part), 0o700)

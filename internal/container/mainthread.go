@@ -57,13 +57,6 @@ func (c *Container) initOf() initProcess {
 	return initProcess{state.InitProcessPid, state.InitProcessStartTime}
 }
 
-// noteInit remembers the init that was just started. An init that has ended already needs no note.
-func (c *Container) noteInit(pid int) {
-	if start, err := process.Started(pid); err == nil {
-		c.started.Store(&initProcess{pid, start})
-	}
-}
-
 // initRuns says that a thread of the container's init runs. libcontainer looks only at the main thread: it
 // takes a container for stopped whose other threads run (v1.5.2, container_linux.go:hasInit).
 func (c *Container) initRuns() bool {

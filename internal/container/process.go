@@ -13,6 +13,8 @@ import (
 	selinux "github.com/opencontainers/selinux/go-selinux"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
 // Process is a process to start in a container. The files stay the caller's,
@@ -116,7 +118,9 @@ func (c *Container) launch(p Process, init bool, start func(*libcontainer.Proces
 		return nil, err
 	}
 	if init {
-		c.noteInit(pid)
+		if start, err := process.Started(pid); err == nil { // an init that has ended already needs no note
+			c.started.Store(&initProcess{pid, start})
+		}
 	}
 	return &Child{lp: lp, pid: pid}, nil
 }

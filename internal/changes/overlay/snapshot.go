@@ -90,7 +90,8 @@ func (l *Keeper) DraftSnapshot(r record.Record) (err error) {
 	}
 	image := s.ImageTree()
 	if image != nil {
-		s.Use = l.useName(r.Switch.Snapshot)
+		// No other snapshot of the name has this name for its use of the image.
+		s.Use = images.SnapshotUse(r.Switch.Snapshot, l.CgroupPrefix()+rand.Text()[:8])
 	}
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -100,11 +101,6 @@ func (l *Keeper) DraftSnapshot(r record.Record) (err error) {
 		return err
 	}
 	return l.images.Use(r.UID, image.Image, s.Use)
-}
-
-// useName is a new name for the use of an image by a snapshot. No other snapshot of the name has it.
-func (l *Keeper) useName(snapshot string) string {
-	return images.SnapshotUse(snapshot, l.CgroupPrefix()+rand.Text()[:8])
 }
 
 // discardSnapshot removes the directory of a snapshot, or its draft, and the use of its image. First the use: nothing

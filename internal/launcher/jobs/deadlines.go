@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"sync"
 	"time"
 
@@ -174,7 +175,8 @@ func (v *Session) killDetached(e ExecID) error {
 	}
 	v.awaitMotion(context.Background())
 	d := &detachedExec{Dir: v.execDir(e)}
-	d.markTimedOut()
+	// The file notes the reason of the kill. Without the file the end looks like a SIGKILL of another process.
+	_ = os.WriteFile(d.path(timedOutName), nil, 0o600)
 	r, err := readExecRecord(d.Dir)
 	if err != nil {
 		r.Grace = spec.NoGrace

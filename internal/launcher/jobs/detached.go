@@ -213,10 +213,4 @@ func (d *detachedExec) remove() error {
 
 func (d *detachedExec) path(name string) string { return filepath.Join(d.Dir, name) }
 
-// markTimedOut notes the reason why the exec was killed.
-func (d *detachedExec) markTimedOut() {
-	// Without the mark the end looks like a SIGKILL of another process.
-	_ = os.WriteFile(filepath.Join(d.Dir, timedOutName), nil, 0o600)
-}
-
 func (d *detachedExec) timedOut() bool { return statedir.Exists(filepath.Join(d.Dir, timedOutName)) }

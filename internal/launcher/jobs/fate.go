@@ -78,13 +78,6 @@ type fullFileSystem struct {
 	reason, violation string
 }
 
-// fullDisks returns the full file systems to which only the sandbox writes, and the full
-// directories of the host that have a quota. It does not ask other file systems of the host: a
-// server that does not answer would block the caller.
-func (l *Sessions) fullDisks(r record.Record) []fullFileSystem {
-	return append(fullSharedMemory(r), l.fullStores(r)...)
-}
-
 // fullSharedMemory returns the shared memory if it is full.
 func fullSharedMemory(r record.Record) []fullFileSystem {
 	size, is := sharedMemoryFull(r.Init)

@@ -353,7 +353,9 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 	}
 	failed := !lost && e.failed()
 	if failed { // must come before endTransaction, which frees the space of dropped writes
-		e.full = v.all.fullDisks(p.Config)
+		// Only file systems to which only the sandbox writes, and directories of the host with a quota, are asked. A
+		// server of another file system that does not answer would block the caller.
+		e.full = append(fullSharedMemory(p.Config), v.all.fullStores(p.Config)...)
 		e.missedNetwork = p.baseline.missedNetwork(p.Config)
 	}
 	e.describe(&r)

@@ -321,7 +321,7 @@ func (c *call) dispatch(ctx context.Context) (*protocol.Answer, error) {
 	case protocol.OpLayers:
 		return c.layers(ctx)
 	case protocol.OpApplied:
-		return &protocol.Answer{}, c.applied(ctx)
+		return &protocol.Answer{}, c.withFiles(ctx, func(box Sandbox) error { return box.Applied(ctx, r.Tree, r.Stamps) })
 	case protocol.OpDial:
 		return nil, c.sendFile(ctx, func(box Sandbox) (*os.File, error) { return box.Dial(ctx, r.Target) })
 	case protocol.OpNetworkDecide:

@@ -59,11 +59,6 @@ func (c *call) layers(ctx context.Context) (*protocol.Answer, error) {
 	return &protocol.Answer{}, nil
 }
 
-// applied notes the files of a tree that an apply has written on the host.
-func (c *call) applied(ctx context.Context) error {
-	return c.withFiles(ctx, func(box Sandbox) error { return box.Applied(ctx, c.request.Tree, c.request.Stamps) })
-}
-
 // sendTree sends one tree with the descriptors of its layers, and then its lists.
 func (c *call) sendTree(ctx context.Context, t *launcher.HeldTree) error {
 	w := &protocol.WireTree{OverlayHead: t.OverlayHead, Stamped: t.Stamped(), Found: t.Host != nil}

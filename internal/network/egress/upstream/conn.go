@@ -20,10 +20,6 @@ type SecureConn struct {
 	ahead *bufio.Reader
 }
 
-func newSecureConn(c *tls.Conn, tcp *net.TCPConn) *SecureConn {
-	return &SecureConn{c, tcp, bufio.NewReaderSize(c, 16<<10)} // a record of TLS has 16 KiB at most
-}
-
 func (c *SecureConn) Read(b []byte) (int, error) { return c.ahead.Read(b) }
 
 // Wait waits for a byte, for the end of the connection or for the deadline of reads. Read returns the byte.

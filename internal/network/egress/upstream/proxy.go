@@ -81,7 +81,7 @@ func (p *Proxy) Dial(ctx context.Context, resolver *net.Resolver) (Conn, error) 
 		_ = plain.Close() // no byte of a client was sent
 		return nil, &UnreachableError{p.shown, fmt.Errorf("TLS: %w", err)}
 	}
-	return newSecureConn(secure, plain), nil
+	return &SecureConn{secure, plain, bufio.NewReaderSize(secure, 16<<10)}, nil // a record of TLS has 16 KiB at most
 }
 
 // dialCause is an error without the addresses of the host and of the proxy.
