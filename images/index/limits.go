@@ -1,6 +1,9 @@
 package index
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Limits of an image. A field that is zero has its value of [DefaultLimits].
 type Limits struct {
@@ -38,16 +41,9 @@ const stepsPerEntry = 50
 func (l Limits) withDefaults() Limits {
 	d := DefaultLimits()
 	return Limits{
-		Layers: orDefault(l.Layers, d.Layers), Files: orDefault(l.Files, d.Files), Entries: orDefault(l.Entries, d.Entries),
-		Text: orDefault(l.Text, d.Text), Copied: orDefault(l.Copied, d.Copied),
+		Layers: cmp.Or(l.Layers, d.Layers), Files: cmp.Or(l.Files, d.Files), Entries: cmp.Or(l.Entries, d.Entries),
+		Text: cmp.Or(l.Text, d.Text), Copied: cmp.Or(l.Copied, d.Copied),
 	}
-}
-
-func orDefault[T int | int64](v, d T) T {
-	if v == 0 {
-		return d
-	}
-	return v
 }
 
 // CopiedLimit is the name of [Limits].Copied in a [LimitError].
