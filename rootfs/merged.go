@@ -54,7 +54,7 @@ func (b *builder) merged(at int, n *node) error {
 	if err != nil {
 		return err
 	}
-	mnt, err := b.mergedMount()
+	mnt, err := b.mountLower(mergedOwn, mergedUnder)
 	if cannotOverlay(err) {
 		if err := n.readCopies(n.under.tree, "."); err != nil {
 			return err
@@ -72,8 +72,9 @@ func (b *builder) merged(at int, n *node) error {
 	return b.attachBelow(mnt, n)
 }
 
-func (b *builder) mergedMount() (int, error) {
-	overlay, err := openOverlay(false, [2]string{"lowerdir", path.Join(b.dir, mergedOwn) + ":" + path.Join(b.dir, mergedUnder)})
+// mountLower returns a read-only overlay of two directories of the skeleton.
+func (b *builder) mountLower(above, below string) (int, error) {
+	overlay, err := openOverlay(false, [2]string{"lowerdir", path.Join(b.dir, above) + ":" + path.Join(b.dir, below)})
 	if err != nil {
 		return -1, err
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,12 +172,7 @@ func (b *builder) overView(v *view) (int, error) {
 	if err := unix.MoveMount(v.lower, "", b.base, lower, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return -1, fmt.Errorf("move_mount %s: %w", v.dir.path, err)
 	}
-	overlay, err := openOverlay(false, [2]string{"lowerdir", path.Join(b.dir, lower) + ":" + path.Join(b.dir, empty)})
-	if err != nil {
-		return -1, err
-	}
-	defer overlay.Close()
-	mnt, err := overlay.MountWith(unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
+	mnt, err := b.mountLower(lower, empty)
 	if err != nil {
 		return -1, err
 	}
