@@ -44,21 +44,7 @@ func (all renamedPlaces) users(r record.Record, group *cgroups.Group) (names []s
 			}
 		}
 	}
-	pids, err := group.Procs()
-	if err != nil {
-		return nil, fmt.Errorf("list the sandbox's processes: %w", err)
-	}
-	for _, pid := range pids {
-		where, err := firstUse(pid, in.usedBy)
-		if err != nil {
-			return nil, fmt.Errorf("list the files of process %d: %w", pid, err)
-		}
-		if where != "" {
-			names = append(names, fmt.Sprintf("process %d (%s) %s", pid, nameOf(pid), where))
-		}
-	}
-	slices.Sort(names)
-	return names, nil
+	return usersIn(group, "", func(pid int) (string, error) { return firstUse(pid, in.usedBy) })
 }
 
 // usedBy tells how a thread uses one of the directories. proc is the thread's directory of procfs.

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 )
@@ -25,17 +26,22 @@ func (s *layerSwitch) users() (all []string, err error) {
 			mounts[id] = c
 		}
 	}
-	pids, err := s.files.Group.Procs()
+	return usersIn(s.files.Group, "has ", func(pid int) (string, error) { return userOf(pid, mounts) })
+}
+
+// usersIn describes the processes of a group for which use names a place. The verb stands before the place.
+func usersIn(group *cgroups.Group, verb string, use func(pid int) (string, error)) (all []string, err error) {
+	pids, err := group.Procs()
 	if err != nil {
 		return nil, fmt.Errorf("list the sandbox's processes: %w", err)
 	}
 	for _, pid := range pids {
-		where, err := userOf(pid, mounts)
+		where, err := use(pid)
 		if err != nil {
 			return nil, fmt.Errorf("list the files of process %d: %w", pid, err)
 		}
 		if where != "" {
-			all = append(all, fmt.Sprintf("process %d (%s) has %s", pid, nameOf(pid), where))
+			all = append(all, fmt.Sprintf("process %d (%s) %s%s", pid, nameOf(pid), verb, where))
 		}
 	}
 	slices.Sort(all)
