@@ -62,13 +62,6 @@ func (o *lockedRouter) repairFollower() error {
 	})
 }
 
-func (r Router) endFollower() error {
-	if err := endProcess(r.followerFile()); err != nil {
-		return fmt.Errorf("end the follower: %w", err)
-	}
-	return nil
-}
-
 // TakeOver does not return in the follower of a router. Each program that uses a Router calls TakeOver before it
 // does anything else.
 func TakeOver() { worker.TakeOverPrivileged(followerKind, runFollower) }

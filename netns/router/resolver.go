@@ -97,11 +97,14 @@ func fileOf(socket interface {
 	return f, err
 }
 
-func (r Router) endResolver() error {
-	if err := endProcess(r.resolverFile()); err != nil {
-		return fmt.Errorf("end the resolver: %w", err)
+// endProcesses ends the router's own processes, whose files keep its namespace.
+func (r Router) endProcesses() (err error) {
+	for _, file := range []string{r.resolverFile(), r.followerFile()} {
+		if failed := endProcess(file); failed != nil {
+			err = errors.Join(err, fmt.Errorf("end the %s: %w", filepath.Base(file), failed))
+		}
 	}
-	return nil
+	return err
 }
 
 // endTime bounds the wait for the end of a killed process.

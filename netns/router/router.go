@@ -359,7 +359,7 @@ func (r Router) remove() error {
 		return err
 	}
 	defer host.Close()
-	if err := errors.Join(r.endResolver(), r.endFollower()); err != nil { // their files keep the namespace
+	if err := r.endProcesses(); err != nil {
 		return err
 	}
 	if err := r.removeFromHost(host); err != nil {
