@@ -131,11 +131,8 @@ func (w *treeWriter) writeEntry(ctx context.Context, dir *os.File, name, full st
 	}
 	var stat unix.Stat_t
 	err := unix.Fstatat(int(dir.Fd()), name, &stat, unix.AT_SYMLINK_NOFOLLOW)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
 	if err != nil {
-		return &os.PathError{Op: "stat", Path: full, Err: err}
+		return ignoreVanished("stat", full, err)
 	}
 	kind := stat.Mode & unix.S_IFMT
 	switch kind {
@@ -144,7 +141,7 @@ func (w *treeWriter) writeEntry(ctx context.Context, dir *os.File, name, full st
 	case unix.S_IFREG, unix.S_IFDIR:
 	default:
 		if mount, err := mountID(int(dir.Fd()), name); err != nil || mount != w.mount {
-			return ignoreVanished(err, full)
+			return ignoreVanished("statx", full, err)
 		}
 		return w.writeHeader(dir, name, full, &stat, full)
 	}
@@ -153,11 +150,8 @@ func (w *treeWriter) writeEntry(ctx context.Context, dir *os.File, name, full st
 		flags |= unix.O_DIRECTORY
 	}
 	fd, err := unix.Openat(int(dir.Fd()), name, flags, 0)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
 	if err != nil {
-		return &os.PathError{Op: "open", Path: full, Err: err}
+		return ignoreVanished("open", full, err)
 	}
 	f := os.NewFile(uintptr(fd), full)
 	defer f.Close()
@@ -183,11 +177,11 @@ func (w *treeWriter) writeEntry(ctx context.Context, dir *os.File, name, full st
 }
 
 // ignoreVanished is the error of a look at an entry, but for an entry that is gone.
-func ignoreVanished(err error, full string) error {
+func ignoreVanished(operation, full string, err error) error {
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		return nil
 	}
-	return &os.PathError{Op: "statx", Path: full, Err: err}
+	return &os.PathError{Op: operation, Path: full, Err: err}
 }
 
 func (w *treeWriter) writeFile(ctx context.Context, f, dir *os.File, name, full string, stat *unix.Stat_t) error {
