@@ -44,7 +44,7 @@ type Options struct {
 	Since time.Time
 	// Stamps are of paths as earlier applies have left them: that is no change.
 	Stamps map[string]layer.Stamp
-	// Source names the stack. RecoverAndTell tells the stamps of an apply that was
+	// Source names the stack. Recover tells the stamps of an apply that was
 	// killed under this name.
 	Source string
 

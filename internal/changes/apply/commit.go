@@ -72,7 +72,7 @@ func (p *Plan) Close() error {
 	return p.endJournal(func() error { return p.journal.discard() })
 }
 
-// Leave is Close without the removal of the record: the next RecoverAndTell tells
+// Leave is Close without the removal of the record: the next Recover tells
 // the stamps.
 func (p *Plan) Leave() error {
 	return p.endJournal(func() error { return p.journal.dir.Close() })

@@ -23,27 +23,23 @@ type Recovery struct {
 // ErrForeign says that a journal is of another user. Only that user can end its apply.
 var ErrForeign = errors.New("is not a journal of your user; remove it if no other user needs it")
 
+// ErrUntold is the error that a tell of Recover returns for an unknown source.
+var ErrUntold = errors.New("an apply of another sandbox was not told")
+
 // Recover ends the applies to the tree that were killed. It does the steps of an apply that
 // are left. If one of them fails, Recover undoes all steps.
 //
+// Recover calls tell with the source and the stamps of each finished apply, for storage. The
+// stamp of a removed path is zero. If tell fails, the next Recover calls it again with these
+// stamps. Recover returns the error of tell, except ErrUntold. tell can be nil.
+//
 // Errors: ErrBusy while another apply to the tree goes on; ErrForeign after the end of all
 // applies that are not foreign.
-func Recover(target *os.File) (Recovery, error) {
-	return recoverAll(target, false, nil)
-}
-
-// ErrUntold is the error that a tell of RecoverAndTell returns for an unknown source.
-var ErrUntold = errors.New("an apply of another sandbox was not told")
-
-// RecoverAndTell is Recover that calls tell with the source and the stamps of each finished
-// apply, for storage. The stamp of a removed path is zero. If tell fails, the next
-// RecoverAndTell calls it again with these stamps. RecoverAndTell returns the error of tell,
-// except ErrUntold.
-func RecoverAndTell(target *os.File, tell func(source string, stamps map[string]layer.Stamp) error) (Recovery, error) {
+func Recover(target *os.File, tell func(source string, stamps map[string]layer.Stamp) error) (Recovery, error) {
 	return recoverAll(target, false, tell)
 }
 
-// RecoverView is RecoverAndTell for a sandbox's view of a tree. The view also shows the journals
+// RecoverView is Recover for a sandbox's view of a tree. The view also shows the journals
 // of applies to the host's tree. RecoverView does not touch them.
 func RecoverView(target *os.File, tell func(source string, stamps map[string]layer.Stamp) error) (Recovery, error) {
 	return recoverAll(target, true, tell)

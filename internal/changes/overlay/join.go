@@ -358,7 +358,7 @@ func (w *work) hasLayer(i int, name string) bool {
 // out.
 func (w *work) step(i int, name string, to target, o apply.Options) (*step, error) {
 	host := w.Places[i].Host
-	recoverIn := apply.RecoverAndTell
+	recoverIn := apply.Recover
 	if host == "" {
 		recoverIn, o.View = apply.RecoverView, true
 	}
