@@ -68,7 +68,7 @@ func newHarness(t *testing.T, name string, files ...*os.File) *harness {
 	}
 	dir := t.TempDir()
 	build := exec.Command("make", "-s", "-f", "cmd/sandbox-agent/agent.mk", "agent-asan", "AGENT_ASAN="+dir, "CC="+cc)
-	build.Dir = "../.."
+	build.Dir = "../../.."
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("make agent-asan: %v\n%s", err, out)
 	}
