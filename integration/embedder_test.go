@@ -78,6 +78,7 @@ func (e *embedder) build(cgo, tags string) (program, said string, err error) {
 }
 
 func TestEmbedderWithoutCgoBuildsFromTheModuleAlone(t *testing.T) {
+	testhost.Long(t)
 	need(t, world())
 	program, said, err := newEmbedder(t, "beside").build("0", "")
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/channel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -34,6 +35,7 @@ const hostileBound = 512 << 20
 // rule lets a client, takes no answers, keeps each descriptor, and then looks at what the
 // launcher uses.
 func TestAHostileClientIsBounded(t *testing.T) {
+	testhost.Long(t)
 	const uid, sandboxes = 4244, 4
 	s := newSandboxes(t)
 	dir := ownedTree(t, uid)

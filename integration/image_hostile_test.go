@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // A hostileImage is refused, or a sandbox of it stays inside.
@@ -118,6 +120,7 @@ func pointsOfHostileImages(p trap) map[string]hostileImage {
 }
 
 func TestHostileImages(t *testing.T) {
+	testhost.Long(t)
 	h, p := newImageRoots(t), newTrap(t)
 	base := tarOfImage(t, imageProgram(t, "bin/busybox", peer("bin/busybox")), imageSymlink("bin/sh", "busybox"))
 	for _, table := range []map[string]hostileImage{entriesOfHostileImages(t, p), pointsOfHostileImages(p), archivesOfHostileImages(), documentsOfHostileImages()} {

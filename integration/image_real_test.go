@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // A lister is a static program that describes each file below a directory.
@@ -177,6 +179,7 @@ func (i *imageTools) buildahLayout(dir string) string {
 
 // Sandboxes of images that users have see what umoci unpacks, path by path.
 func TestRealRootsAreAsUmociUnpacksThem(t *testing.T) {
+	testhost.Long(t)
 	l := newLister(t)
 	for name, root := range realRoots(l) {
 		t.Run(name, func(t *testing.T) {
@@ -251,6 +254,7 @@ func (r realRoot) isInThePool(t *testing.T, h *imageHost) {
 
 // An image of 127 layers is the sum of its layers, as umoci unpacks it.
 func TestAnImageOf127Layers(t *testing.T) {
+	testhost.Long(t)
 	const layers = 127
 	l, h, i := newLister(t), newImageRoots(t), newImageTools(t)
 	var all [][]byte

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -167,6 +168,7 @@ func TestImagePull(t *testing.T) {
 }
 
 func TestImagePullOffline(t *testing.T) {
+	testhost.Long(t)
 	i, h := newImageTools(t), newImageHost(t)
 	registry := i.serveRegistry("", false)
 	proxy := httptest.NewServer(httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: registry}))
@@ -200,6 +202,7 @@ func TestImagePullWithPassword(t *testing.T) {
 
 // A host that reaches registries by a proxy only: HTTPS_PROXY and NO_PROXY count, also with a password.
 func TestImagePullThroughAProxy(t *testing.T) {
+	testhost.Long(t)
 	i, h := newImageTools(t), newImageHost(t)
 	i.makeCertificate()
 	registry := i.serveRegistry("", true)

@@ -25,6 +25,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -211,6 +212,7 @@ func TestALauncherLetsCommandsEnd(t *testing.T) {
 // TestALauncherEndsWhateverItWasPassed: a socket, for one, that is closed only once
 // all is sent that nobody takes. Others' sandboxes end as they should meanwhile.
 func TestALauncherEndsWhateverItWasPassed(t *testing.T) {
+	testhost.Long(t)
 	s := newSandboxes(t)
 	for range 3 {
 		// A signal, as of a child's end, cuts short that one of them is closed.
@@ -634,6 +636,7 @@ func images(t *testing.T) []string {
 
 // A client of a launcher that a signal has stopped ends, and the error names the process.
 func TestAStoppedLauncherIsNamed(t *testing.T) {
+	testhost.Long(t)
 	s := newSandboxes(t)
 	socket := filepath.Join(t.TempDir(), "socket")
 	l := s.launcher(socket)

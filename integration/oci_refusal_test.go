@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // A refusal is a call that an OCI runtime must refuse, and how.
@@ -124,6 +126,7 @@ var refusals = []refusal{
 // Each bad call ends as runc's does: same status, same kind of message in a
 // log with the same keys, and nothing left behind.
 func TestRefusalsAreRuncs(t *testing.T) {
+	testhost.Long(t)
 	for _, row := range slices.Concat(refusals, pauseRefusals, psRefusals, updateRefusals, realtimeRefusals(), eventsRefusals, checkpointRefusals) {
 		t.Run(row.name, func(t *testing.T) {
 			leavesNothing(t)

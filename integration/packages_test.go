@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // packagesVariable, set to all, demands each package of the list. make test-packages
@@ -76,6 +78,7 @@ func (c packageCase) installed() bool {
 // A part of the list is tested everywhere: the packages that the host has. A program that does not work
 // has to fail for the reason in the list.
 func TestProgramsOfPackagesWork(t *testing.T) {
+	testhost.Long(t)
 	all := os.Getenv(packagesVariable) == "all"
 	ran := 0
 	for _, c := range packageCases(t) {

@@ -14,12 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/failpoint"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
 // A step of a claim fails. Then there is no sandbox, or a whole one, and later sandboxes of the same
 // launcher have nothing of the request. Nothing is left on the host.
 func TestClaimWithAStepThatFails(t *testing.T) {
+	testhost.Long(t)
 	s, dir := newSandboxes(t), t.TempDir()
 	for _, name := range []string{"workspace", "data"} {
 		if err := errors.Join(os.Mkdir(filepath.Join(dir, name), 0o755), os.WriteFile(filepath.Join(dir, name, "mine"), nil, 0o644)); err != nil {

@@ -307,6 +307,7 @@ func TestTheResultNamesTheUpstreamProxy(t *testing.T) {
 
 // The worker reads the authorities of the host, although it can open no other files.
 func TestAnUpstreamProxyWithTLS(t *testing.T) {
+	testhost.Long(t)
 	need(t, world(), peers())
 	w := newOfficeWorld(t)
 	const address = officeDoor + ":3130"

@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // taker takes the port of names as soon as no other socket has the port.
@@ -21,6 +23,7 @@ time.sleep(1000)`
 // A program inside that takes the port of names while both processes are gone leaves its sandbox without a network.
 // The program does not stop the commands of the owner, or prune.
 func TestASandboxTakesThePortOfNames(t *testing.T) {
+	testhost.Long(t)
 	need(t, world())
 	w := newFarWorld(t)
 	for _, next := range [][]string{{"exec", "box", "true"}, {"prune"}, {"network", "box", "none"}} {

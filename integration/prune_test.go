@@ -7,10 +7,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // 200 runs leave nothing; what 50 killed ones leave, prune removes.
 func TestPruneRemovesWhatCrashedRunsLeft(t *testing.T) {
+	testhost.Long(t)
 	s := newSandboxes(t)
 	var typical time.Duration
 	for i := range 200 {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // A reviewing is "do --review" on a terminal. Its command changes one file of a home and
@@ -171,6 +173,7 @@ func signalEnds() []end {
 
 // A person can leave at any question and loses nothing.
 func TestReviewKeepsWhatNobodyDecidedAbout(t *testing.T) {
+	testhost.Long(t)
 	steps := map[string][]string{
 		"question":  {question, ""},
 		"discard":   {question, "\n", "for good? [y/N] ", ""},
@@ -358,6 +361,7 @@ func TestKeysBeforeTheQuestionAreNoAnswer(t *testing.T) {
 
 // A signal while the program works on an answer ends the work, and keeps the sandbox.
 func TestReviewKeepsWhatASignalDuringAnAnswerLeaves(t *testing.T) {
+	testhost.Long(t)
 	saved := filepath.Join(t.TempDir(), "saved.patch")
 	for _, answer := range []string{"a", "s " + saved, "r"} {
 		for _, end := range signalEnds() {

@@ -153,6 +153,7 @@ func (c *client) upAndRun(t *testing.T) {
 // A name that is made and removed again and again, while others prune: who has
 // made it can use it.
 func TestPruneSparesWhatIsBeingMade(t *testing.T) {
+	testhost.Long(t)
 	s := newSandboxes(t)
 	c := newClient(s)
 	var pruning sync.WaitGroup
