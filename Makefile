@@ -33,7 +33,7 @@ GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
 GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0
 
 .DEFAULT_GOAL := build
-.PHONY: build run test test-all test-packages test-pool tools modules unit alone raced fuzz integration kills storms engines outside others test-docker29 test-bats test-kubernetes test-projects vm test-vm bench lint clean deps programs
+.PHONY: build run test test-all test-packages test-pool tools modules unit alone raced fuzz integration kills storms engines outside others-a-i others-j-z test-docker29 test-bats test-kubernetes test-projects vm test-vm bench lint clean deps programs
 
 deps:
 	@scripts/need cc=gcc /usr/include/stdio.h=libc6-dev pkg-config=pkg-config pc:libseccomp=libseccomp-dev
@@ -105,8 +105,8 @@ fuzz: deps programs
 	@for f in $(FUZZ_SMALL); do GO='$(GO)' scripts/fuzz $(FUZZTIME_SMALL) $$f -tags '$(TAGS)' || exit; done
 	FUZZTIME=$(FUZZTIME) $(GO) test -count=1 -timeout 10m -v -run 'SurvivesAnything$$' ./internal/inside/agent
 
-# Five worlds at once, as a test often waits: commands that are killed, other storms, tests with engines, attacks
-# and networks, and the rest.
+# Six worlds at once, as a test often waits: commands that are killed, other storms, tests with engines, attacks
+# and networks, and two halves of the rest, by their names.
 KILLS := Killed
 STORMS := Thousand|Many|FullDisk|Damaged|AtRandom
 ENGINES := Podman|Docker|Containerd|Ctr|CRI
@@ -114,9 +114,9 @@ OUTSIDE := Attack|Network|Proxied|Full|Clients|Rules|Published|Quota
 integration: tools
 	integration/setup
 	@[ "$$(id -u)" != 0 ] || integration/setup-debian
-	@$(MAKE) -j5 kills storms engines outside others
-kills storms engines outside others test-docker29 test-bats test-kubernetes test-packages test-pool test-projects: GOTEST = cd integration && $(NICE) ../scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 60m
-kills storms engines outside others: GOTEST += $(SHORT)
+	@$(MAKE) -j6 kills storms engines outside others-a-i others-j-z
+kills storms engines outside others-a-i others-j-z test-docker29 test-bats test-kubernetes test-packages test-pool test-projects: GOTEST = cd integration && $(NICE) ../scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 60m
+kills storms engines outside others-a-i others-j-z: GOTEST += $(SHORT)
 kills: build $(GOTESTSUM)
 	$(GOTEST) -run '$(KILLS)' .
 storms: build $(GOTESTSUM)
@@ -125,8 +125,8 @@ engines: build $(GOTESTSUM)
 	$(GOTEST) -run '$(ENGINES)' -skip '$(KILLS)|$(STORMS)|Docker29|Kubernetes' .
 outside: build $(GOTESTSUM)
 	$(GOTEST) -run '$(OUTSIDE)' -skip '$(KILLS)|$(STORMS)|$(ENGINES)|Docker29|Kubernetes|TestProjects' .
-others: build $(GOTESTSUM)
-	$(GOTEST) -skip '$(KILLS)|$(STORMS)|$(ENGINES)|$(OUTSIDE)|Docker29|Kubernetes|TestProjects|TestBats' ./...
+others-a-i others-j-z: build $(GOTESTSUM)
+	$(GOTEST) -run '^Test[$(if $(filter %-i,$@),,^)A-I]' -skip '$(KILLS)|$(STORMS)|$(ENGINES)|$(OUTSIDE)|Docker29|Kubernetes|TestProjects|TestBats' ./...
 # dockerd 29 is built once: some 16 minutes of processor time.
 test-docker29: export SANDBOX_RUNTIME_INTEGRATION_DOCKER29 = all
 test-docker29: export SANDBOX_RUNTIME_INTEGRATION_ENGINES = all
