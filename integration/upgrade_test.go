@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
 // olderVersion is the commit of the version that the upgrade begins with.
@@ -31,6 +33,7 @@ func older(t *testing.T) string {
 // What an older version has brought up, this one serves: records, snapshots, the agent's
 // protocol and histories of transactions are read across versions.
 func TestUpgradeKeepsSandboxes(t *testing.T) {
+	testhost.Long(t)
 	need(t, layersOfAnywhere(t))
 	s := newSandboxes(t)
 	current, dir := binary(t), t.TempDir()
@@ -111,6 +114,7 @@ func (s *sandboxes) bringUp(dir, snap string) (running, ended string) {
 // Each field that an older version has written is written by this one, too: a field that was
 // renamed would be read as empty.
 func TestUpgradeKeepsEachField(t *testing.T) {
+	testhost.Long(t)
 	need(t, layersOfAnywhere(t))
 	current, old := binary(t), older(t)
 	fields := func(program string) map[string]bool {
