@@ -125,11 +125,14 @@ func (t *trunk) open(socket *os.File) {
 	t.calls.Go(c.serve)
 }
 
-// tie notes a sandbox for removal at the connection's end.
+// tie notes a sandbox for removal at the connection's end. The call that made an earlier sandbox with the name, which
+// another client has removed, can come last: then the note of the later one stays.
 func (t *trunk) tie(i spec.Info) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.tied[i.ID] = i
+	if !t.tied[i.ID].Created.After(i.Created) {
+		t.tied[i.ID] = i
+	}
 }
 
 // tiedAs is the note of a sandbox. It is empty if the sandbox is not tied.
