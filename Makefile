@@ -1,6 +1,6 @@
 # make build   the programs, in bin/
 # make run     a first sandbox: examples/first
-# make test    what each commit has to pass: lint, unit and integration tests without the long ones
+# make test    the tests for each commit: lint, unit and integration tests without the long ones
 # make test-all everything that is checked: also the long tests, and fuzzing
 # make fuzz    each fuzz target for FUZZTIME, a part of make test-all
 # make test-docker29 all tests with Docker, with dockerd 29

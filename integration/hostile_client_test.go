@@ -26,7 +26,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// hostileBound is what docs/quotas.md, "Requests", promises: memory of the launcher and
+// hostileBound is the bound of docs/quotas.md, "Requests": memory of the launcher and
 // of what its client holds, and disk below its directories, of sandboxes that write
 // nothing themselves.
 const hostileBound = 512 << 20

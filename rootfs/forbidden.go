@@ -100,14 +100,14 @@ func newRules(cfg *Config) (*rules, error) {
 	return r, nil
 }
 
-// resolveAbsolute is resolveExisting for a path of the configuration; what is for errors.
-func resolveAbsolute(what, p string) (string, error) {
+// resolveAbsolute is resolveExisting for a path of the configuration. Errors name the field.
+func resolveAbsolute(field, p string) (string, error) {
 	if !filepath.IsAbs(p) {
-		return "", fmt.Errorf("%s %q: must be absolute", what, p)
+		return "", fmt.Errorf("%s %q: must be absolute", field, p)
 	}
 	resolved, err := resolveExisting(filepath.Clean(p))
 	if err != nil {
-		return "", fmt.Errorf("%s %s: %w", what, p, err)
+		return "", fmt.Errorf("%s %s: %w", field, p, err)
 	}
 	return resolved, nil
 }

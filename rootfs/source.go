@@ -45,7 +45,7 @@ type source struct {
 	foreign bool  // shown asNobody, since it is not the peer's
 }
 
-// ownerView is whose the files of a source look to be inside.
+// ownerView is the owner that the files of a source have inside.
 type ownerView uint8
 
 const (

@@ -73,17 +73,17 @@ func OpenLocked(ctx context.Context, path string, flags int, how Hold) (*os.File
 	return f, nil
 }
 
-// lockTime bounds the wait for a lock that each holder needs for a moment.
-const lockTime = 30 * time.Second
+// Moment bounds the wait for a lock that each holder needs for a few system calls.
+const Moment = 30 * time.Second
 
-// OpenLockedSoon is [OpenLocked] for a lock that each holder needs for a moment. A holder that keeps the lock for
-// longer hangs, and the wait ends with an error.
-func OpenLockedSoon(path string, flags int, how Hold) (*os.File, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), lockTime)
+// OpenLockedWithin is [OpenLocked] with a bound for the wait. A holder that keeps the lock for longer hangs, and the wait
+// ends with an error.
+func OpenLockedWithin(limit time.Duration, path string, flags int, how Hold) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	f, err := OpenLocked(ctx, path, flags, how)
 	if errors.Is(err, context.DeadlineExceeded) { // no deadline of the caller
-		err = fmt.Errorf("lock %s: another process has held the lock for %v; end that process if it hangs", path, lockTime)
+		err = fmt.Errorf("lock %s: other processes have held the lock for %v; end the holder if it hangs", path, limit)
 	}
 	return f, err
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
@@ -61,4 +63,22 @@ func TestAFileLosesItsName(t *testing.T) {
 		t.Fatal(err)
 	}
 	has(false)
+}
+
+func TestAWaitForALockHasABound(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	holder, err := descriptor.OpenLocked(t.Context(), path, os.O_RDWR|os.O_CREATE, descriptor.Exclusive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close()
+	f, err := descriptor.OpenLockedWithin(50*time.Millisecond, path, os.O_RDWR, descriptor.Exclusive)
+	if f != nil || err == nil || !strings.Contains(err.Error(), path+": other processes have held the lock for 50ms") {
+		t.Errorf("%v, %v", f, err)
+	}
+	descriptor.Unlock(holder)
+	if f, err = descriptor.OpenLockedWithin(time.Minute, path, os.O_RDWR, descriptor.Exclusive); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
 }

@@ -24,7 +24,7 @@ import (
 // holdVariable has the test binary hold sandboxes in the directories it names.
 const holdVariable = "TEST_HOLD_SANDBOXES"
 
-// holderReport is what the process that holds sandboxes says of them.
+// A holderReport is the report of the process that holds sandboxes.
 type holderReport struct {
 	Boxes, Detached []string
 	Tied            string

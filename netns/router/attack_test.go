@@ -66,7 +66,7 @@ func ipv6Of(t *testing.T, sandbox *os.File) string {
 	return netnstest.Shell(t, sandbox, "ip -6 -o address show eth0 scope global | sed 's/.*inet6 //;s/\\/.*//'")
 }
 
-// runAttacks sends the attacks, and judges each by what arrived.
+// runAttacks sends the attacks, and judges each by the packets that arrived.
 func (a *arena) runAttacks(t *testing.T, attacks []attack) {
 	t.Helper()
 	a.send(t, attacks...)

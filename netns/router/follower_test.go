@@ -96,7 +96,8 @@ func TestTheHostRoutesForSandboxesOnly(t *testing.T) {
 	reaches(t, near, "["+internetIPv6+"]:81", "2600:7::9")
 }
 
-// The router of a second state root guards what the first one guards, and nothing that the host has switched on since.
+// The router of a second state root guards the same devices as the first router. It does not guard devices that the host
+// has switched on later.
 func TestALaterRouterLeavesAHostThatRoutes(t *testing.T) {
 	w := newWorld(t)
 	serve(t, w.internet, "0.0.0.0:80")

@@ -182,8 +182,8 @@ func (o *lockedRouter) noteDevice(d device, f family, routers []state) (bool, er
 		return false, err
 	}
 	if !isOff {
-		// What another router has switched on is an exception only if it was one then: a program can have switched all
-		// devices on since.
+		// A program can have switched all devices on since another router has noted this one. So the note of that router
+		// decides whether the device is an exception, and not the present value of "all".
 		isException, isShared := sharedWith(routers, d, f)
 		return isShared && o.noteInRoom(d, f, isException), nil
 	}

@@ -53,7 +53,7 @@ func newInterruptedApply(t *testing.T) *interruptedApply {
 	return k
 }
 
-// newLiveInterruptedApply is one whose tree is an overlay.
+// newLiveInterruptedApply makes an interruptedApply with an overlay as its tree.
 func newLiveInterruptedApply(t *testing.T) *interruptedApply {
 	b := newBox(t, killedHost)
 	k := b.transaction().interruptedApply()

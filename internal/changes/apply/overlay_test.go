@@ -174,7 +174,7 @@ func (b *box) refused(o Options) error {
 	return err
 }
 
-// applyWhole applies, and holds that what was refused is as if it had not been asked for.
+// applyWhole applies. It checks that a refused part has changed nothing.
 func (b *box) applyWhole(o Options) error {
 	b.t.Helper()
 	before := describeTree(b.t, b.tree)

@@ -37,8 +37,7 @@ func list(t testing.TB, s *Stack, o Options) []spec.Change {
 	return all
 }
 
-// shortForm writes a change as its kind, path, types and what else is out of the
-// ordinary.
+// shortForm writes a change as its kind, path, types, and its unusual fields.
 func shortForm(c spec.Change) string {
 	line := fmt.Sprintf("%c %s %s", c.Kind[0]&^0x20, c.Path, c.Type)
 	if c.Was != "" {

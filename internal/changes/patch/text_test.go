@@ -39,7 +39,7 @@ func TestWorstCasesAreBounded(t *testing.T) {
 	}
 }
 
-// worstText is as long as what is compared can be, or has as many lines.
+// worstText has the greatest length or the most lines that are still compared.
 func worstText(kind string, seed int) []byte {
 	var b bytes.Buffer
 	for lines := 0; lines < maxLines-1 && b.Len() < maxSize-128; lines++ {

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// FateOf returns what becomes of the changes of a sandbox at the end of "do": --review, --apply or --keep. It also
+// FateOf returns the fate of the changes of a sandbox at the end of "do": --review, --apply or --keep. It also
 // returns a function for the messages that belong in the Result: with --json
 // stderr has only the questions of --review.
 func FateOf(cmd *cli.Command, c spec.Config) (_ *review.Fate, notes func() []string, _ error) {

@@ -1,4 +1,4 @@
 // Package containers has the commands of runc that work on OCI containers and on sandboxes: list, ps,
-// pause, resume, update, state, delete and exec. It decides which of the two a name means. What these
-// commands do on OCI containers alone is in package oci.
+// pause, resume, update, state, delete and exec. It decides whether a name means a container or a
+// sandbox. Package oci has the same commands for OCI containers alone.
 package containers

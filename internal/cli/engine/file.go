@@ -95,7 +95,7 @@ func targetOf(file string) (string, error) {
 }
 
 func lockDir(path string) (*os.File, error) {
-	return descriptor.OpenLockedSoon(path, unix.O_RDONLY, descriptor.Exclusive)
+	return descriptor.OpenLockedWithin(descriptor.Moment, path, unix.O_RDONLY, descriptor.Exclusive)
 }
 
 // put renames a new file over the old one, or removes that.

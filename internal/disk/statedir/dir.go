@@ -155,7 +155,7 @@ func lockParent(parent string, how descriptor.Hold) (unlock func(), err error) {
 	if err := Check(parent); err != nil {
 		return nil, err
 	}
-	f, err := descriptor.OpenLockedSoon(parent, unix.O_RDONLY, how)
+	f, err := descriptor.OpenLockedWithin(descriptor.Moment, parent, unix.O_RDONLY, how)
 	return func() { f.Close() }, err
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -67,10 +68,13 @@ func openBlank(l Limits, dir string) (*os.File, error) {
 	return os.Open(path)
 }
 
+// formatTime bounds the wait for another process that formats the template. mkfs takes long on a slow disk.
+const formatTime = 10 * time.Minute
+
 // makeBlank formats a template under another name. Only one process does so at a time. makeBlank first removes
 // the draft of a killed process: the mkfs of that process may still write to its file.
 func makeBlank(path string, l Limits) error {
-	dir, err := descriptor.OpenLockedSoon(filepath.Dir(path), unix.O_RDONLY, descriptor.Exclusive)
+	dir, err := descriptor.OpenLockedWithin(formatTime, filepath.Dir(path), unix.O_RDONLY, descriptor.Exclusive)
 	if err != nil {
 		return err
 	}

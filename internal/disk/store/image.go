@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -121,12 +122,16 @@ func copyRange(to, from *os.File, start, end int64) error {
 	return nil
 }
 
+// mountTime bounds the wait for another process that mounts the same image. After a crash of the host the kernel first
+// replays the journal, which takes long on a slow disk.
+const mountTime = 10 * time.Minute
+
 // MountImage mounts an image, detached, nosuid and nodev. If any process has mounted the image
 // already, the new mount shows the same file system: an image never has two loop devices. The
 // kernel frees the loop device after the last mount.
 func MountImage(path string) (*os.File, error) {
 	// The lock is held until the mount holds the device. Then the next process finds the device.
-	image, err := descriptor.OpenLockedSoon(path, unix.O_RDWR|unix.O_NOFOLLOW, descriptor.Exclusive)
+	image, err := descriptor.OpenLockedWithin(mountTime, path, unix.O_RDWR|unix.O_NOFOLLOW, descriptor.Exclusive)
 	if err != nil {
 		return nil, err
 	}

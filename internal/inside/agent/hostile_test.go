@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
-// fakeAgent is what an agent that was taken over can do: say anything.
+// A fakeAgent stands for an agent that was taken over: it sends any answer.
 type fakeAgent struct {
 	*Conn
 	guest *os.File

@@ -41,7 +41,7 @@ func printJSON(v any) {
 	}
 }
 
-// selfReport is what a command can say of itself.
+// A selfReport is the report of a command about itself.
 type selfReport struct {
 	Args, Env   []string
 	Dir         string

@@ -24,7 +24,7 @@ const refusalsName = "refusals.json"
 
 // Refusals returns the counts.
 func (v *Sandbox) Refusals() (Refusals, error) {
-	f, err := descriptor.OpenLockedSoon(filepath.Join(v.Path(), refusalsName), unix.O_NOFOLLOW, descriptor.Shared)
+	f, err := descriptor.OpenLockedWithin(descriptor.Moment, filepath.Join(v.Path(), refusalsName), unix.O_NOFOLLOW, descriptor.Shared)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Refusals{}, nil
 	}
@@ -37,7 +37,7 @@ func (v *Sandbox) Refusals() (Refusals, error) {
 
 // AddRefusals adds to the counts. The counts of several processes add up.
 func (v *Sandbox) AddRefusals(more Refusals) error {
-	f, err := descriptor.OpenLockedSoon(filepath.Join(v.Path(), refusalsName), unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW, descriptor.Exclusive)
+	f, err := descriptor.OpenLockedWithin(descriptor.Moment, filepath.Join(v.Path(), refusalsName), unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW, descriptor.Exclusive)
 	if err != nil {
 		return err
 	}

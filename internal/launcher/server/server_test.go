@@ -33,7 +33,7 @@ func TestMain(m *testing.M) { os.Exit(testhost.RunServing(m)) }
 
 func openFiles() int { return len(testhost.Descriptors()) }
 
-// capturedLog is what a server has logged.
+// A capturedLog has the lines that a server has logged.
 type capturedLog struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -37,7 +37,7 @@ func newHostileParent(t testing.TB) *parent {
 	return p
 }
 
-// feedParent has the parent hear what its worker says, until its end.
+// feedParent gives the parent a stream of reports as from its worker, until the end of the stream.
 func feedParent(t testing.TB, p *parent, says []byte) {
 	t.Helper()
 	conn, theirs, err := descriptor.UnixPair()
