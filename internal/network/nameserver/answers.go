@@ -10,11 +10,11 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// AnswerLife is how long an answer serves the same question of the same sandbox again.
-const AnswerLife = time.Second
+// answerLife is how long an answer serves the same question of the same sandbox again.
+const answerLife = time.Second
 
-// MaxAnswers bounds the answers of a sandbox that are kept at a time.
-const MaxAnswers = 128
+// maxAnswers bounds the answers of a sandbox that are kept at a time.
+const maxAnswers = 128
 
 // An Exchange sends a query to a name server, and returns the answer.
 type Exchange func(ctx context.Context, server netip.AddrPort, query []byte) ([]byte, error)
@@ -76,15 +76,15 @@ func (a *Answers) keep(q askedQuery, message []byte) {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.kept) >= MaxAnswers {
+	if len(a.kept) >= maxAnswers {
 		for old, found := range a.kept {
 			if now.After(found.expires) {
 				delete(a.kept, old)
 			}
 		}
 	}
-	if len(a.kept) < MaxAnswers {
-		a.kept[q] = keptAnswer{append([]byte(nil), message...), now.Add(AnswerLife)}
+	if len(a.kept) < maxAnswers {
+		a.kept[q] = keptAnswer{append([]byte(nil), message...), now.Add(answerLife)}
 	}
 }
 
