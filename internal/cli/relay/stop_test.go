@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"syscall"
 	"testing"
 	"time"
@@ -38,7 +39,10 @@ func TestSignalsEndAProgramAfterStop(t *testing.T) {
 		cmd.Env = append(os.Environ(), stoppedEnv+"=1")
 		out, err := cmd.StdoutPipe()
 		if err == nil {
+			caught := make(chan os.Signal, 1)
+			signal.Notify(caught, s) // below nohup a program would inherit that SIGHUP is ignored
 			err = cmd.Start()
+			signal.Stop(caught)
 		}
 		if err != nil {
 			t.Fatal(err)
