@@ -111,7 +111,7 @@ func (o *lockedRouter) grant(m Member) error {
 		return err
 	}
 	for _, fam := range families {
-		f.writeHostSet(fam, own)
+		f.refill(hostSet(fam), hostElements(fam, own))
 	}
 	for _, fam := range a.families() {
 		address := a.addressAt(fam, firstSandbox+m.Number)

@@ -3,6 +3,7 @@ package router
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -70,6 +71,33 @@ func (f *firewall) add(s *nftables.Set, elements []nftables.SetElement) {
 	for some := range slices.Chunk(elements, maxElements) {
 		f.noteError(f.conn.SetAddElements(s, some))
 	}
+}
+
+// refill replaces all elements of a set.
+func (f *firewall) refill(s nftables.Set, elements []nftables.SetElement) {
+	set := f.existingSet(s)
+	f.conn.FlushSet(set)
+	f.add(set, elements)
+}
+
+// refreshSet is refill for a set that can have these elements already.
+func (f *firewall) refreshSet(s nftables.Set, wanted []nftables.SetElement) error {
+	present, err := f.conn.GetSetElements(f.existingSet(s))
+	if err != nil {
+		return fmt.Errorf("nftables: list the set %s: %w", s.Name, err)
+	}
+	if !maps.Equal(keysOf(present), keysOf(wanted)) {
+		f.refill(s, wanted)
+	}
+	return nil
+}
+
+func keysOf(elements []nftables.SetElement) map[string]bool {
+	keys := map[string]bool{}
+	for _, e := range elements {
+		keys[string(e.Key)] = true
+	}
+	return keys
 }
 
 func (f *firewall) remove(s *nftables.Set, elements []nftables.SetElement) {

@@ -3,7 +3,6 @@ package router
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -49,7 +48,7 @@ func (o *lockedRouter) guard(devices []device) error {
 		if err != nil {
 			return err
 		}
-		if err := f.replaceNames(guarded(fam), wanted); err != nil {
+		if err := f.refreshSet(guarded(fam), nameElements(wanted)); err != nil {
 			return err
 		}
 	}
@@ -71,27 +70,6 @@ func (o *lockedRouter) guardedNames(fam family, devices []device) (names []strin
 		}
 	}
 	return names, nil
-}
-
-// replaceNames changes the elements of a set of names, if they are others.
-func (f *firewall) replaceNames(s nftables.Set, wanted []string) error {
-	set := f.existingSet(s)
-	elements, err := f.conn.GetSetElements(set)
-	if err != nil {
-		return fmt.Errorf("nftables: list the set %s: %w", s.Name, err)
-	}
-	var present []string
-	for _, e := range elements {
-		present = append(present, strings.TrimRight(string(e.Key), "\x00"))
-	}
-	slices.Sort(present)
-	slices.Sort(wanted)
-	if slices.Equal(present, wanted) {
-		return nil
-	}
-	f.conn.FlushSet(set)
-	f.add(set, nameElements(wanted))
-	return nil
 }
 
 func nameElements(names []string) (elements []nftables.SetElement) {

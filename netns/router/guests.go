@@ -2,7 +2,6 @@ package router
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -72,9 +71,7 @@ func (o *lockedRouter) openHost() error {
 		if err != nil {
 			return err
 		}
-		set := outer.existingSet(guests(fam))
-		outer.conn.FlushSet(set)
-		outer.add(set, wanted)
+		outer.refill(guests(fam), wanted)
 	}
 	return outer.flush()
 }
@@ -111,16 +108,13 @@ func (r Router) leaveHost(addresses []netip.Addr) error {
 		return err
 	}
 	for _, fam := range families {
-		set := f.existingSet(guests(fam))
-		elements, err := f.conn.GetSetElements(set)
-		if err != nil {
-			return fmt.Errorf("nftables: list the set %s: %w", set.Name, err)
-		}
-		gone := slices.DeleteFunc(elements, func(e nftables.SetElement) bool {
+		_, err := f.forgetElements(f.existingSet(guests(fam)), func(e nftables.SetElement) bool {
 			a, ok := netip.AddrFromSlice(e.Key[:fam.address.Bytes])
-			return ok && !slices.Contains(addresses, a)
+			return !ok || slices.Contains(addresses, a)
 		})
-		f.remove(set, gone)
+		if err != nil {
+			return err
+		}
 	}
 	return f.flush()
 }
