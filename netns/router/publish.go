@@ -91,19 +91,25 @@ func (r Router) endPublisher(link string) error {
 
 // endPublishers ends the publishers of the links that are not live.
 func (r Router) endPublishers(isLive func(link string) (bool, error)) error {
+	return r.eachStaleFile(publisherPrefix, isLive, func(_, link string) error { return r.endPublisher(link) })
+}
+
+// eachStaleFile calls f with each file of the router's directory whose name is the prefix and a link that is not live,
+// and with the link. The file can be a draft.
+func (r Router) eachStaleFile(prefix string, isLive func(link string) (bool, error), f func(path, link string) error) error {
 	entries, err := os.ReadDir(r.Dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		name, isPublisher := strings.CutPrefix(e.Name(), publisherPrefix)
-		if !isPublisher {
+		name, is := strings.CutPrefix(e.Name(), prefix)
+		if !is {
 			continue
 		}
 		link := strings.TrimSuffix(name, draft.Suffix)
-		is, err := isLive(link)
-		if err == nil && !is {
-			err = r.endPublisher(link)
+		live, err := isLive(link)
+		if err == nil && !live {
+			err = f(filepath.Join(r.Dir, e.Name()), link)
 		}
 		if err != nil {
 			return err

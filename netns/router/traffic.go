@@ -8,12 +8,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/draft"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -135,22 +133,5 @@ func (r Router) noteTraffic(namespace *os.File, link string) error {
 
 // forgetTraffic removes the notes of sandboxes that are not live.
 func (r Router) forgetTraffic(isLive func(link string) (bool, error)) error {
-	entries, err := os.ReadDir(r.Dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		link, is := strings.CutPrefix(e.Name(), notePrefix)
-		if !is {
-			continue
-		}
-		live, err := isLive(strings.TrimSuffix(link, draft.Suffix))
-		if err == nil && !live {
-			err = erase.IgnoreMissing(os.Remove(filepath.Join(r.Dir, e.Name())))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.eachStaleFile(notePrefix, isLive, func(path, _ string) error { return erase.IgnoreMissing(os.Remove(path)) })
 }
