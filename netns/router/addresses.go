@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -94,7 +95,7 @@ func ParseRange(text string) (p netip.Prefix, err error) {
 		return p, fmt.Errorf("%s has no room for the addresses of all sandboxes; choose an IPv4 range of /%d or wider", text, 32-rangeHostBits)
 	case p != p.Masked():
 		return p, fmt.Errorf("%s has bits below its mask; the range is %s", text, p.Masked())
-	case overlapsAny(p, unusable):
+	case slices.ContainsFunc(unusable, p.Overlaps):
 		return p, fmt.Errorf("%s overlaps addresses with another meaning %v; choose another range", text, unusable)
 	}
 	return p, nil
@@ -125,7 +126,7 @@ func freeRanges(host *netlink.Handle, wanted netip.Prefix, seed [sha256.Size]byt
 		start := binary.BigEndian.Uint32(seed[:4]) % count
 		for i := range count {
 			p := nthSubnet(private, (start+i)%count)
-			if overlapsAny(p, taken) {
+			if slices.ContainsFunc(taken, p.Overlaps) {
 				continue
 			}
 			if done, err := try(p); done || err != nil {
@@ -147,14 +148,6 @@ func nthSubnet(p netip.Prefix, n uint32) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4(b), 32-rangeHostBits)
 }
 
-func overlapsAny(p netip.Prefix, others []netip.Prefix) bool {
-	for _, o := range others {
-		if p.Overlaps(o) {
-			return true
-		}
-	}
-	return false
-}
 
 // routed are the destinations of the host's IPv4 routes, in all tables. Routes to half of all
 // addresses or more are default routes.

@@ -79,12 +79,8 @@ func uplinkIndexes(host *netlink.Handle) (found [2][]int, err error) {
 
 // isNoRoute says that there is no route, or one of the types unreachable, prohibit and blackhole.
 func isNoRoute(err error) bool {
-	for _, e := range []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL, unix.ENODEV, unix.EAFNOSUPPORT} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	refusals := []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL, unix.ENODEV, unix.EAFNOSUPPORT}
+	return slices.ContainsFunc(refusals, func(e unix.Errno) bool { return errors.Is(err, e) })
 }
 
 func outputs(r netlink.Route) []int {

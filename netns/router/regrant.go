@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/netns/special"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -85,7 +86,7 @@ func (p permissions) reaches(protocol byte, local, peer netip.AddrPort) bool {
 	case slices.Contains(p.host, address):
 		return anyCovers(p.hostRules(p.host), protocol, address, peer.Port())
 	}
-	return anyCovers(p.Allow, protocol, address, peer.Port()) || !containsAddress(familyOf(address).special, address)
+	return anyCovers(p.Allow, protocol, address, peer.Port()) || !special.Contains(address)
 }
 
 func anyCovers(rules []spec.AddressRule, protocol byte, a netip.Addr, port uint16) bool {
@@ -100,9 +101,6 @@ func anyCovers(rules []spec.AddressRule, protocol byte, a netip.Addr, port uint1
 	})
 }
 
-func containsAddress(prefixes []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
-}
 
 // A flowFilter matches the tracked connections from and to a sandbox's address that are not to stay.
 type flowFilter struct {
