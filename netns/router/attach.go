@@ -172,8 +172,8 @@ func (o *lockedRouter) canAllow(rules []spec.AddressRule) error {
 // hostAddresses are the host's own addresses.
 func (o *lockedRouter) hostAddresses() ([]netip.Addr, error) {
 	var own []netip.Addr
-	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		list, err := listed(func() ([]netlink.Addr, error) { return o.host.AddrList(nil, family) })
+	for _, f := range families {
+		list, err := listed(func() ([]netlink.Addr, error) { return o.host.AddrList(nil, f.number) })
 		if err != nil {
 			return nil, fmt.Errorf("list the host's addresses: %w", err)
 		}

@@ -22,17 +22,13 @@ func closedRule(link string, family, priority int) *netlink.Rule {
 	return r
 }
 
-var routingFamilies = []int{netlink.FAMILY_V4, netlink.FAMILY_V6}
 
 // repairRules puts the closed rules before all rules of other programs: a rule before them could lead packets out. The
 // kernel gives a new rule without a priority a place before the present ones, so that of a VPN that comes later lies
 // before the closed rules.
 func (o *lockedRouter) repairRules(link string) error {
-	for _, f := range routingFamilies {
-		if f == netlink.FAMILY_V6 && !o.state.Local.IsValid() {
-			continue
-		}
-		own, least, err := closedRules(o.host, link, f)
+	for _, f := range o.state.addresses().families() {
+		own, least, err := closedRules(o.host, link, f.number)
 		if err != nil {
 			return err
 		}
@@ -40,14 +36,14 @@ func (o *lockedRouter) repairRules(link string) error {
 			continue
 		}
 		wanted := max(1, min(rulePriority, least-1))
-		if err := o.host.RuleAdd(closedRule(link, f, wanted)); err != nil && !errors.Is(err, unix.EEXIST) {
+		if err := o.host.RuleAdd(closedRule(link, f.number, wanted)); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("add a routing rule: %w", err)
 		}
 		for _, p := range own {
 			if p == wanted {
 				continue
 			}
-			if err := o.host.RuleDel(closedRule(link, f, p)); err != nil && !errors.Is(err, unix.ENOENT) {
+			if err := o.host.RuleDel(closedRule(link, f.number, p)); err != nil && !errors.Is(err, unix.ENOENT) {
 				return fmt.Errorf("remove a routing rule: %w", err)
 			}
 		}
@@ -81,11 +77,11 @@ func closedRules(host *netlink.Handle, link string, family int) (own []int, leas
 
 // removeRules removes the closed rules of the link.
 func removeRules(host *netlink.Handle, link string) (err error) {
-	for _, f := range routingFamilies {
-		own, _, e := closedRules(host, link, f)
+	for _, f := range families {
+		own, _, e := closedRules(host, link, f.number)
 		err = errors.Join(err, e)
 		for _, p := range own {
-			if e := host.RuleDel(closedRule(link, f, p)); e != nil && !errors.Is(e, unix.ENOENT) {
+			if e := host.RuleDel(closedRule(link, f.number, p)); e != nil && !errors.Is(e, unix.ENOENT) {
 				err = errors.Join(err, fmt.Errorf("remove a routing rule: %w", e))
 			}
 		}

@@ -43,10 +43,7 @@ func forgetConnections(namespace *os.File, address netip.Addr, stays decision) e
 		if none, err := tracksNothing(); err != nil || none {
 			return err
 		}
-		family := netlink.InetFamily(unix.AF_INET6)
-		if address.Is4() {
-			family = unix.AF_INET
-		}
+		family := netlink.InetFamily(familyOf(address).number)
 		if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, flowFilter{address, stays}); err != nil {
 			return fmt.Errorf("remove tracked connections of %s: %w", address, err)
 		}
@@ -87,11 +84,7 @@ func forgetRanges(a ranges) error {
 		if !isPart && !slices.ContainsFunc(flows, filter.MatchConntrackFlow) {
 			continue
 		}
-		family := netlink.InetFamily(unix.AF_INET)
-		if f.bits == ipv6.bits {
-			family = unix.AF_INET6
-		}
-		if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, filter); err != nil {
+		if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.InetFamily(f.number), filter); err != nil {
 			return fmt.Errorf("remove tracked connections of %s: %w", a.prefix(f), err)
 		}
 	}

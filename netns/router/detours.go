@@ -73,9 +73,7 @@ func (j judge) destinations() (found []netip.Addr, err error) {
 			continue
 		}
 		found = append(found, internet[i]...)
-		list, err := listed(func() ([]netlink.Addr, error) {
-			return j.host.AddrList(nil, map[int]int{32: unix.AF_INET, 128: unix.AF_INET6}[f.bits])
-		})
+		list, err := listed(func() ([]netlink.Addr, error) { return j.host.AddrList(nil, f.number) })
 		if err != nil {
 			return nil, fmt.Errorf("list the host's addresses: %w", err)
 		}

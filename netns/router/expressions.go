@@ -22,6 +22,7 @@ const (
 // A family is IPv4 or IPv6, in the parts that expressions need.
 type family struct {
 	name         string // in /proc/sys/net
+	number       int    // AF_INET or AF_INET6
 	protocol     byte
 	suffix       string // of names of sets
 	address      nftables.SetDatatype
@@ -31,8 +32,8 @@ type family struct {
 }
 
 var (
-	ipv4     = family{"ipv4", unix.NFPROTO_IPV4, "4", nftables.TypeIPAddr, 12, 16, special.IPv4(), 32}
-	ipv6     = family{"ipv6", unix.NFPROTO_IPV6, "6", nftables.TypeIP6Addr, 8, 24, special.IPv6(), 128}
+	ipv4     = family{"ipv4", unix.AF_INET, unix.NFPROTO_IPV4, "4", nftables.TypeIPAddr, 12, 16, special.IPv4(), 32}
+	ipv6     = family{"ipv6", unix.AF_INET6, unix.NFPROTO_IPV6, "6", nftables.TypeIP6Addr, 8, 24, special.IPv6(), 128}
 	families = []family{ipv4, ipv6}
 )
 
