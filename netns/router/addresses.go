@@ -148,7 +148,6 @@ func nthSubnet(p netip.Prefix, n uint32) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4(b), 32-rangeHostBits)
 }
 
-
 // routed are the destinations of the host's IPv4 routes, in all tables. Routes to half of all
 // addresses or more are default routes.
 func routed(host *netlink.Handle) ([]netip.Prefix, error) {

@@ -22,7 +22,6 @@ func closedRule(link string, family, priority int) *netlink.Rule {
 	return r
 }
 
-
 // repairRules puts the closed rules before all rules of other programs: a rule before them could lead packets out. The
 // kernel gives a new rule without a priority a place before the present ones, so that of a VPN that comes later lies
 // before the closed rules.

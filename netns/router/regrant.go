@@ -9,7 +9,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/netns/special"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -86,7 +85,8 @@ func (p permissions) reaches(protocol byte, local, peer netip.AddrPort) bool {
 	case slices.Contains(p.host, address):
 		return anyCovers(p.hostRules(p.host), protocol, address, peer.Port())
 	}
-	return anyCovers(p.Allow, protocol, address, peer.Port()) || !special.Contains(address)
+	isSpecial := slices.ContainsFunc(familyOf(address).special, func(p netip.Prefix) bool { return p.Contains(address) })
+	return !isSpecial || anyCovers(p.Allow, protocol, address, peer.Port())
 }
 
 func anyCovers(rules []spec.AddressRule, protocol byte, a netip.Addr, port uint16) bool {
@@ -100,7 +100,6 @@ func anyCovers(rules []spec.AddressRule, protocol byte, a netip.Addr, port uint1
 		return (protocol == unix.IPPROTO_TCP || protocol == unix.IPPROTO_UDP) && r.Ports.First <= port && port <= r.Ports.Last
 	})
 }
-
 
 // A flowFilter matches the tracked connections from and to a sandbox's address that are not to stay.
 type flowFilter struct {
