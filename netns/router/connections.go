@@ -35,12 +35,12 @@ func (f *firewall) writeBound(refuse *nftables.Chain) *nftables.Chain {
 			SrcRegKey: scratchRegister, SetName: set.Name, SetID: set.ID, Operation: unix.NFT_DYNSET_OP_ADD,
 			Exprs: []expr.Any{&expr.Connlimit{Count: maxConnections, Flags: expr.NFT_CONNLIMIT_F_INV}},
 		},
-		&expr.Verdict{Kind: expr.VerdictJump, Chain: refuse.Name},
+		jump(refuse),
 	})
 	return bound
 }
 
 // limited leads the first packet of a connection to the chain of the bound.
 func limited(bound *nftables.Chain) expressions {
-	return append(connection(expr.CtStateBitNEW), &expr.Verdict{Kind: expr.VerdictJump, Chain: bound.Name})
+	return append(connection(expr.CtStateBitNEW), jump(bound))
 }

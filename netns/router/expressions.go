@@ -1,6 +1,7 @@
 package router
 
 import (
+	"net"
 	"net/netip"
 
 	"github.com/google/nftables"
@@ -134,19 +135,24 @@ func redirected() expressions {
 
 func verdict(kind expr.VerdictKind) expressions { return expressions{&expr.Verdict{Kind: kind}} }
 
-// matchTCP matches TCP.
-func matchTCP() expressions {
+// jump leads packets to a chain.
+func jump(to *nftables.Chain) expr.Any { return &expr.Verdict{Kind: expr.VerdictJump, Chain: to.Name} }
+
+// matchProtocol matches packets of TCP or UDP.
+func matchProtocol(number byte) expressions {
 	return expressions{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: scratchRegister},
-		compareScratch(expr.CmpOpEq, []byte{unix.IPPROTO_TCP}),
+		compareScratch(expr.CmpOpEq, []byte{number}),
 	}
 }
 
-// The two answers to refused packets: programs learn at once of the refusal.
-func reset() expressions {
-	return expressions{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}}
-}
-
-func prohibited() expressions {
-	return expressions{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED}}
+// matchPrefix matches if the scratch register has an address within the prefix.
+func (f family) matchPrefix(p netip.Prefix) expressions {
+	return expressions{
+		&expr.Bitwise{
+			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: f.address.Bytes,
+			Mask: net.CIDRMask(p.Bits(), f.bits), Xor: make([]byte, f.address.Bytes),
+		},
+		compareScratch(expr.CmpOpEq, p.Addr().AsSlice()),
+	}
 }

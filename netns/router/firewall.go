@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -125,10 +124,12 @@ func (f *firewall) rule(c *nftables.Chain, parts ...expressions) {
 	f.conn.AddRule(&nftables.Rule{Table: f.table, Chain: c, Exprs: all})
 }
 
-// reject answers TCP with a reset and all else with an ICMP message.
+// reject answers TCP with a reset and all else with an ICMP message: programs learn at once of the refusal.
 func (f *firewall) reject(c *nftables.Chain, when ...expressions) {
-	f.rule(c, append(when[:len(when):len(when)], matchTCP(), reset())...)
-	f.rule(c, append(when[:len(when):len(when)], prohibited())...)
+	reset := expressions{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}}
+	prohibited := expressions{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED}}
+	f.rule(c, append(when[:len(when):len(when)], matchProtocol(unix.IPPROTO_TCP), reset)...)
+	f.rule(c, append(when[:len(when):len(when)], prohibited)...)
 }
 
 // members is the set of sandboxes: the interface and the address of each.
@@ -236,20 +237,9 @@ func goesTo(f family, s *nftables.Set) expressions {
 	return append(f.match(), f.load(f.dest, nameRegister), lookupSet(s, false))
 }
 
-// goesWithin matches packets whose destination is in the prefix.
-func goesWithin(f family, p netip.Prefix) expressions { return addressWithin(f, f.dest, p) }
-
-// comesFrom matches packets whose source is in the prefix.
-func comesFrom(f family, p netip.Prefix) expressions { return addressWithin(f, f.source, p) }
-
 // addressWithin matches packets whose address at the offset is in the prefix.
 func addressWithin(f family, offset uint32, p netip.Prefix) expressions {
-	return append(f.match(), f.load(offset, scratchRegister),
-		&expr.Bitwise{
-			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: f.address.Bytes,
-			Mask: net.CIDRMask(p.Bits(), f.bits), Xor: make([]byte, f.address.Bytes),
-		},
-		compareScratch(expr.CmpOpEq, p.Addr().AsSlice()))
+	return slices.Concat(f.match(), expressions{f.load(offset, scratchRegister)}, f.matchPrefix(p))
 }
 
 // writeRouter writes the table of a new router. Its rules never change: sandboxes are elements of sets.
@@ -265,7 +255,7 @@ func (f *firewall) writeRouter(a ranges) {
 		Name: "input", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput,
 		Priority: nftables.ChainPriorityFilter, Policy: &accept,
 	})
-	f.rule(forward, matchInput(uplink), expressions{&expr.Verdict{Kind: expr.VerdictJump, Chain: outside.Name}})
+	f.rule(forward, matchInput(uplink), expressions{jump(outside)})
 	f.rule(forward, connection(unknown|related), verdict(expr.VerdictDrop))
 	m := f.writeMeter()
 	bound := f.writeBound(m.refuse)
@@ -305,7 +295,7 @@ func (f *firewall) writeFamily(forward, outside, input, bound *nftables.Chain, c
 	f.writePeers(forward, charges, fam, m, denied)
 	f.rule(forward, fam.match(), connection(known), accept)
 	if own.IsValid() { // addresses without a sandbox
-		f.reject(forward, goesWithin(fam, own))
+		f.reject(forward, addressWithin(fam, fam.dest, own))
 	}
 	f.reject(forward, isGranted(fam, denied))
 	f.rule(forward, isGranted(fam, opened), matchOutput(uplink), accept)
@@ -316,13 +306,12 @@ func (f *firewall) writeFamily(forward, outside, input, bound *nftables.Chain, c
 
 // toResolver matches queries over the protocol.
 func toResolver(protocol byte) expressions {
-	return append(ipv4.match(),
+	return slices.Concat(ipv4.match(), matchProtocol(protocol), expressions{
 		ipv4.load(ipv4.dest, scratchRegister),
 		compareScratch(expr.CmpOpEq, resolverAddress.Addr().AsSlice()),
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: scratchRegister},
-		compareScratch(expr.CmpOpEq, []byte{protocol}),
 		loadPort(scratchRegister),
-		compareScratch(expr.CmpOpEq, binary.BigEndian.AppendUint16(nil, resolverAddress.Port())))
+		compareScratch(expr.CmpOpEq, binary.BigEndian.AppendUint16(nil, resolverAddress.Port())),
+	})
 }
 
 func specialSet(f family) nftables.Set {

@@ -1,8 +1,8 @@
 package router
 
 import (
-	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -43,7 +43,7 @@ func (f *firewall) writeHost(link string, a ranges) {
 	}
 	f.reject(input, matchInput(link))
 	for _, fam := range a.families() {
-		f.rule(hide, marked(), comesFrom(fam, a.prefix(fam)), expressions{&expr.Masq{}})
+		f.rule(hide, marked(), addressWithin(fam, fam.source, a.prefix(fam)), expressions{&expr.Masq{}})
 	}
 }
 
@@ -59,13 +59,8 @@ func setMark() expressions {
 
 // answersTo matches answers of connections that sandboxes have begun.
 func answersTo(f family, own netip.Prefix) expressions {
-	return append(append(f.match(), inDirection(reply)...),
-		&expr.Ct{Key: expr.CtKeySRC, Register: scratchRegister, Direction: original},
-		&expr.Bitwise{
-			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: f.address.Bytes,
-			Mask: net.CIDRMask(own.Bits(), f.bits), Xor: make([]byte, f.address.Bytes),
-		},
-		compareScratch(expr.CmpOpEq, own.Addr().AsSlice()))
+	source := &expr.Ct{Key: expr.CtKeySRC, Register: scratchRegister, Direction: original}
+	return slices.Concat(f.match(), inDirection(reply), expressions{source}, f.matchPrefix(own))
 }
 
 func marked() expressions {

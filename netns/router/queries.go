@@ -37,21 +37,21 @@ func queryingSet() nftables.Set {
 // writeQueryBound writes the chain for queries. It refuses queries above the bound.
 func (f *firewall) writeQueryBound(refuse *nftables.Chain) *nftables.Chain {
 	set, bound := f.set(queryingSet()), f.chain(nftables.Chain{Name: "queries"})
-	f.rule(bound, isLongQuery(), expressions{&expr.Verdict{Kind: expr.VerdictJump, Chain: refuse.Name}})
+	f.rule(bound, isLongQuery(), expressions{jump(refuse)})
 	f.rule(bound, expressions{
 		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: scratchRegister},
 		&expr.Dynset{
 			SrcRegKey: scratchRegister, SetName: set.Name, SetID: set.ID, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: askedTime,
 			Exprs: []expr.Any{&expr.Limit{Type: expr.LimitTypePkts, Rate: nameserver.QueryRate, Unit: expr.LimitTimeSecond, Burst: nameserver.QueryBurst, Over: true}},
 		},
-		&expr.Verdict{Kind: expr.VerdictJump, Chain: refuse.Name},
+		jump(refuse),
 	})
 	return bound
 }
 
 // writeQueries writes the rules for packets to the resolver.
 func (f *firewall) writeQueries(input, bound *nftables.Chain) {
-	limit := expressions{&expr.Verdict{Kind: expr.VerdictJump, Chain: bound.Name}}
+	limit := expressions{jump(bound)}
 	udp, tcp := toResolver(unix.IPPROTO_UDP), toResolver(unix.IPPROTO_TCP)
 	f.rule(input, udp, limit)
 	f.rule(input, tcp, connection(expr.CtStateBitNEW), limit)
@@ -62,10 +62,7 @@ func (f *firewall) writeQueries(input, bound *nftables.Chain) {
 // isLongQuery matches packets of UDP that are longer than a query.
 func isLongQuery() expressions {
 	const length, header = 4, 8 // the place of the length in the header of UDP, and the size of the header
-	return expressions{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: scratchRegister},
-		compareScratch(expr.CmpOpEq, []byte{unix.IPPROTO_UDP}),
+	return append(matchProtocol(unix.IPPROTO_UDP),
 		loadTransport(scratchRegister, length),
-		compareScratch(expr.CmpOpGt, binary.BigEndian.AppendUint16(nil, header+maxQuery)),
-	}
+		compareScratch(expr.CmpOpGt, binary.BigEndian.AppendUint16(nil, header+maxQuery)))
 }

@@ -32,7 +32,7 @@ type meter struct {
 func (f *firewall) writeMeter() meter {
 	m := meter{f.set(quotas()), f.chain(nftables.Chain{Name: "refuse"}), f.chain(nftables.Chain{Name: "cut"})}
 	f.reject(m.refuse)
-	f.rule(m.cut, matchTCP(), becomeReset(), verdict(expr.VerdictAccept))
+	f.rule(m.cut, matchProtocol(unix.IPPROTO_TCP), becomeReset(), verdict(expr.VerdictAccept))
 	f.rule(m.cut, verdict(expr.VerdictDrop))
 	output := f.chain(nftables.Chain{
 		Name: "output", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter,
@@ -49,7 +49,7 @@ func (m meter) charge(key expr.MetaKey) expressions {
 
 // chargeOrJump charges a packet, and leads it to a chain if the quota is used up.
 func (m meter) chargeOrJump(key expr.MetaKey, chain *nftables.Chain) expressions {
-	return append(m.charge(key), &expr.Verdict{Kind: expr.VerdictJump, Chain: chain.Name})
+	return append(m.charge(key), jump(chain))
 }
 
 // becomeReset turns a TCP packet on its way to a sandbox into a reset. Without the reset, a program
