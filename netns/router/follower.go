@@ -99,16 +99,12 @@ func runFollower(args []string) error {
 		if isNoDevice(err) {
 			return nil // the router is gone
 		}
-		next := changes
 		if err != nil {
 			time.Sleep(retryTime)
-			next = nil
-		} else {
-			time.Sleep(lookTime)
+			continue
 		}
-		if next != nil {
-			<-next
-		}
+		time.Sleep(lookTime)
+		<-changes
 	}
 }
 
