@@ -1,10 +1,8 @@
 package router
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -57,11 +55,7 @@ func forwardsIPv6() bool {
 // hasIPv6 tells whether a device can have addresses and neighbours of IPv6. A new device takes disable_ipv6 from the
 // host's default. A device with an MTU below 1280 has no such file.
 func hasIPv6(device string) (bool, error) {
-	disabled, err := os.ReadFile(filepath.Join("/proc/sys/net/ipv6/conf", device, "disable_ipv6"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return bytes.HasPrefix(disabled, []byte("0")), err
+	return readsZero(filepath.Join("/proc/sys/net/ipv6/conf", device, "disable_ipv6"))
 }
 
 // build makes the link between the host and a new router, and the router's table. What an

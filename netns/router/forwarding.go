@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 )
 
 // A setting is a file of /proc/sys/net/ipv4 or ipv6 that lets packets of a device pass the host. The kernel
@@ -86,11 +88,7 @@ func (s setting) enable() error {
 func (s setting) disable() error { return s.write("0") }
 
 func (s setting) write(value string) error {
-	err := os.WriteFile(s.path(), []byte(value), 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return erase.IgnoreMissing(os.WriteFile(s.path(), []byte(value), 0))
 }
 
 // forwardsAll says that the host forwards packets of all devices, also of devices whose own setting is off. IPv4 has no

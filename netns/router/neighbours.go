@@ -1,11 +1,11 @@
 package router
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 )
@@ -19,8 +19,7 @@ func disableSolicits(sandbox *os.File) error {
 		for _, f := range families {
 			for _, questions := range []string{"mcast_solicit", "app_solicit"} {
 				path := filepath.Join("/proc/sys/net", f.name, "neigh", inside, questions)
-				err := os.WriteFile(path, []byte("0"), 0)
-				if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6
+				if err := erase.IgnoreMissing(os.WriteFile(path, []byte("0"), 0)); err != nil { // a kernel can lack IPv6
 					return fmt.Errorf("have %s look for no neighbours: %w", inside, err)
 				}
 			}
