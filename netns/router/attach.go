@@ -316,18 +316,23 @@ func (r Router) forgetLinks(namespace *os.File, isGone func(link string) bool) (
 		for _, e := range gone {
 			s.Addresses = append(s.Addresses, addressOf(fam, e))
 		}
-		for _, name := range grantNames {
-			if _, err := f.forget(f.existingSet(grants(name, fam)), isGone); err != nil {
-				return s, err
-			}
-		}
-		others, err := f.forgetPeers(fam, isGone, s.Addresses)
+		others, err := f.forgetRules(fam, isGone, s.Addresses)
 		if err != nil {
 			return s, err
 		}
 		s.Others = append(s.Others, others...)
 	}
 	return s, r.sever(namespace, s, f.flush)
+}
+
+// forgetRules removes the rules of the links that isGone names. For the rest see [firewall.forgetPeers].
+func (f *firewall) forgetRules(fam family, isGone func(link string) bool, addresses []netip.Addr) ([]netip.Addr, error) {
+	for _, name := range grantNames {
+		if _, err := f.forget(f.existingSet(grants(name, fam)), isGone); err != nil {
+			return nil, err
+		}
+	}
+	return f.forgetPeers(fam, isGone, addresses)
 }
 
 func removeLink(namespace *os.File, name string) error {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 )
 
@@ -73,7 +74,7 @@ func (w *world) repair(t *testing.T, text string) {
 
 func endFollower(t *testing.T, w *world) {
 	t.Helper()
-	id, err := readProcess(w.router.followerFile())
+	id, err := readJSON[process.ID](w.router.followerFile())
 	if err == nil {
 		err = id.End(patience)
 	}

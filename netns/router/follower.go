@@ -40,7 +40,7 @@ func (r Router) followerFile() string { return filepath.Join(r.Dir, "follower") 
 
 // repairFollower starts a follower unless one runs.
 func (o *lockedRouter) repairFollower() error {
-	id, err := readProcess(o.router.followerFile())
+	id, err := readJSON[process.ID](o.router.followerFile())
 	if err == nil && id.Lives() {
 		return nil
 	}

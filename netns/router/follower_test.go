@@ -277,7 +277,7 @@ func TestDevicesBeyondTheRoomOfTheStateStayOff(t *testing.T) {
 func TestAKilledFollowerComesBack(t *testing.T) {
 	w := newWorld(t)
 	one := w.attach(t, Member{Link: "s-one", Number: 1})
-	follower, err := readProcess(w.router.followerFile())
+	follower, err := readJSON[process.ID](w.router.followerFile())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func TestAKilledFollowerComesBack(t *testing.T) {
 	serve(t, far, "0.0.0.0:80")
 	w.attach(t, Member{Link: "s-two", Number: 2})
 	reaches(t, one, "9.7.7.9:80", "9.7.7.1")
-	if next, err := readProcess(w.router.followerFile()); err != nil || next == follower || !next.Lives() {
+	if next, err := readJSON[process.ID](w.router.followerFile()); err != nil || next == follower || !next.Lives() {
 		t.Errorf("the follower: %v, %v", next, err)
 	}
 }
@@ -297,7 +297,7 @@ func TestAKilledFollowerComesBack(t *testing.T) {
 func TestTheFollowerEndsWithTheRouter(t *testing.T) {
 	w := newWorld(t)
 	w.attach(t, Member{Link: "s-one", Number: 1})
-	follower, err := readProcess(w.router.followerFile())
+	follower, err := readJSON[process.ID](w.router.followerFile())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +360,7 @@ func TestTheRouterComesBackAfterAFlush(t *testing.T) {
 func TestTheFollowerHasOneCapabilityInTwoThreads(t *testing.T) {
 	w := newWorld(t)
 	w.attach(t, Member{Link: "s-one", Number: 1})
-	id, err := readProcess(w.router.followerFile())
+	id, err := readJSON[process.ID](w.router.followerFile())
 	if err != nil {
 		t.Fatal(err)
 	}

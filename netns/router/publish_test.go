@@ -56,7 +56,7 @@ func (w *world) published(t *testing.T, m Member, texts ...string) (sandbox *os.
 	if err := w.publish(t, sandbox, init, m, texts...); err != nil {
 		t.Fatal(err)
 	}
-	publisher, err := readProcess(w.router.publisherFile(m.Link))
+	publisher, err := readJSON[process.ID](w.router.publisherFile(m.Link))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,16 +22,11 @@ func (o *lockedRouter) regrant(m Member) (permissions, error) {
 	p := permissions{Member: m, ranges: o.state.addresses()}
 	isOwn := func(link string) bool { return link == m.Link }
 	for _, fam := range families {
-		others, err := f.forgetPeers(fam, isOwn, nil)
+		others, err := f.forgetRules(fam, isOwn, nil)
 		if err != nil {
 			return permissions{}, err
 		}
 		p.others = append(p.others, others...)
-		for _, name := range grantNames {
-			if _, err := f.forget(f.existingSet(grants(name, fam)), isOwn); err != nil {
-				return permissions{}, err
-			}
-		}
 	}
 	if p.host, err = o.hostAddresses(); err != nil {
 		return permissions{}, err

@@ -26,16 +26,15 @@ var resolverAddress = netip.AddrPortFrom(netip.MustParseAddr(spec.NameServer), 5
 // resolverFile names the resolver's process.
 func (r Router) resolverFile() string { return filepath.Join(r.Dir, "resolver") }
 
-func (r Router) resolver() (process.ID, error) { return readProcess(r.resolverFile()) }
+func (r Router) resolver() (process.ID, error) { return readJSON[process.ID](r.resolverFile()) }
 
-// readProcess reads the file of a process.
-func readProcess(file string) (process.ID, error) {
-	var id process.ID
+// readJSON reads a file of [statedir.ReplaceJSON].
+func readJSON[T any](file string) (value T, err error) {
 	text, err := statedir.ReadOwn(file)
 	if err == nil {
-		err = json.Unmarshal(text, &id)
+		err = json.Unmarshal(text, &value)
 	}
-	return id, err
+	return value, err
 }
 
 // repairResolver starts a resolver unless one runs.
@@ -112,7 +111,7 @@ const endTime = 5 * time.Second
 
 // endProcess ends the process of a file, if there is one, and removes the file.
 func endProcess(file string) error {
-	id, err := readProcess(file)
+	id, err := readJSON[process.ID](file)
 	if erase.IgnoreMissing(err) != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package router
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -93,15 +92,9 @@ func (r Router) traffic(namespace *os.File, name string) (trafficNote, error) {
 }
 
 // notedTraffic is empty for a sandbox that was never disconnected.
-func (r Router) notedTraffic(link string) (n trafficNote, err error) {
-	data, err := statedir.ReadOwn(r.notePath(link))
-	if errors.Is(err, fs.ErrNotExist) {
-		return n, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &n)
-	}
-	if err != nil {
+func (r Router) notedTraffic(link string) (trafficNote, error) {
+	n, err := readJSON[trafficNote](r.notePath(link))
+	if err := erase.IgnoreMissing(err); err != nil {
 		return n, fmt.Errorf("read the traffic of a sandbox: %w", err)
 	}
 	return n, nil
