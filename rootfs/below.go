@@ -97,8 +97,6 @@ func (s *source) refuseMixed(m mounts, space int) error {
 func idmappable(fd, space int) bool {
 	s := source{fd: fd, tree: -1, writable: true}
 	err := s.clone(space, false)
-	if s.tree >= 0 {
-		descriptor.CloseFD(s.tree)
-	}
+	descriptor.CloseFD(s.tree)
 	return err == nil
 }

@@ -233,10 +233,8 @@ func unsupported(err error) bool {
 // EINVAL where a file system cannot be idmapped and EPERM where a mount already
 // is.
 func (s *source) clone(space int, recursive bool) error {
-	if s.tree >= 0 {
-		descriptor.CloseFD(s.tree)
-		s.tree = -1
-	}
+	descriptor.CloseFD(s.tree)
+	s.tree = -1
 	flags := uint(unix.AT_EMPTY_PATH)
 	if recursive && s.overlay == nil { // an overlay's lower layer crosses no mount
 		flags |= unix.AT_RECURSIVE

@@ -179,9 +179,7 @@ func (b *builder) close() {
 	for _, r := range b.repetitions {
 		descriptor.CloseFD(r.at)
 	}
-	if b.store >= 0 {
-		descriptor.CloseFD(b.store)
-	}
+	descriptor.CloseFD(b.store)
 }
 
 // root makes the sandbox's root.

@@ -295,17 +295,13 @@ func (s *source) text(limit int64) (string, error) {
 
 func (s *source) close() {
 	s.closePath()
-	if s.tree >= 0 {
-		descriptor.CloseFD(s.tree)
-		s.tree = -1
-	}
+	descriptor.CloseFD(s.tree)
+	s.tree = -1
 }
 
 func (s *source) closePath() {
-	if s.fd >= 0 {
-		descriptor.CloseFD(s.fd)
-		s.fd = -1
-	}
+	descriptor.CloseFD(s.fd)
+	s.fd = -1
 }
 
 func split(p string) []string {

@@ -96,9 +96,7 @@ func (b *builder) attachStore(store *os.File) (*os.File, error) {
 		}
 	}
 	if err != nil {
-		if detached >= 0 {
-			descriptor.CloseFD(detached)
-		}
+		descriptor.CloseFD(detached)
 		return nil, fmt.Errorf("attach the store: %w", err)
 	}
 	return os.NewFile(uintptr(detached), "store"), nil

@@ -78,11 +78,7 @@ func (v *view) show(s *source) {
 }
 
 func (v *view) close() {
-	for _, fd := range []int{v.lower, v.top} {
-		if fd >= 0 {
-			descriptor.CloseFD(fd)
-		}
-	}
+	descriptor.CloseFD(v.lower, v.top)
 	v.lower, v.top = -1, -1
 }
 

@@ -64,9 +64,7 @@ func (n *Namespaces) Descriptor(m Map) (int, error) {
 func (n *Namespaces) Close() {
 	for _, ns := range n.made {
 		<-ns.done
-		if ns.fd >= 0 {
-			descriptor.CloseFD(ns.fd)
-		}
+		descriptor.CloseFD(ns.fd)
 	}
 	n.made = nil
 }
@@ -100,7 +98,7 @@ func New(m Map, owner uint32) (fd int, err error) {
 		fd, err = beginUserNamespace(m)
 		return err
 	})
-	if err != nil && fd >= 0 {
+	if err != nil {
 		descriptor.CloseFD(fd)
 		fd = -1
 	}
