@@ -3,10 +3,6 @@ package rootfs
 import (
 	"fmt"
 	"os"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // Cgroup is a detached mount of a cgroup for [Config.Cgroups]. The mount is read-only.
@@ -27,12 +23,7 @@ func (b *builder) cgroups(root *node, all []Cgroup) error {
 	if len(all) == 0 {
 		return nil
 	}
-	sys, err := openBeneath(b.base, "root/sys")
-	if err != nil {
-		return fmt.Errorf("open: %w", err)
-	}
-	defer descriptor.CloseFD(sys)
-	return b.cgroupsIn(sys, all)
+	return withOpen(b.base, "root/sys", func(sys int) error { return b.cgroupsIn(sys, all) })
 }
 
 // cgroupsOver attaches a /sys over that of an overlaid root, to which the sandbox can write.
@@ -40,25 +31,12 @@ func (b *builder) cgroupsOver(all []Cgroup) error {
 	if err := b.directory(b.base, "sys", newDir()); err != nil {
 		return err
 	}
-	sys, err := openBeneath(b.base, "sys")
-	if err != nil {
-		return fmt.Errorf("open: %w", err)
-	}
-	defer descriptor.CloseFD(sys)
-	if err := b.cgroupsIn(sys, all); err != nil {
-		return err
-	}
-	tree, err := clone(sys, unix.MOUNT_ATTR_RDONLY)
-	if err != nil {
-		return err
-	}
-	defer descriptor.CloseFD(tree)
-	at, err := openBeneath(b.base, "root/sys")
-	if err != nil {
-		return fmt.Errorf("open: %w", err)
-	}
-	defer descriptor.CloseFD(at)
-	return move(tree, at)
+	return withOpen(b.base, "sys", func(sys int) error {
+		if err := b.cgroupsIn(sys, all); err != nil {
+			return err
+		}
+		return withOpen(b.base, "root/sys", func(at int) error { return attachReadOnly(sys, at) })
+	})
 }
 
 func (b *builder) cgroupsIn(sys int, all []Cgroup) error {
@@ -89,13 +67,7 @@ func (b *builder) cgroupsIn(sys int, all []Cgroup) error {
 }
 
 func (b *builder) cgroup(sys int, c Cgroup) error {
-	at, err := openBeneath(sys, "fs/cgroup/"+c.Name)
-	if err != nil {
-		return fmt.Errorf("open: %w", err)
-	}
-	defer descriptor.CloseFD(at)
-	if err := move(int(c.Mount.Fd()), at); err != nil {
-		return fmt.Errorf("move_mount: %w", err)
-	}
-	return nil
+	return withOpen(sys, "fs/cgroup/"+c.Name, func(at int) error {
+		return os.NewSyscallError("move_mount", move(int(c.Mount.Fd()), at))
+	})
 }

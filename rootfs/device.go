@@ -3,6 +3,7 @@ package rootfs
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -69,15 +70,8 @@ func (b *builder) mountDevices(name string) (path, note string, err error) {
 	if err := unix.Mkdirat(b.base, name, 0o700); err != nil {
 		return "", "", fmt.Errorf("mkdir: %w", err)
 	}
-	at, err := openBeneath(b.base, name)
-	if err != nil {
-		return "", "", fmt.Errorf("open: %w", err)
-	}
-	defer descriptor.CloseFD(at)
-	if err := move(mnt, at); err != nil {
-		return "", "", fmt.Errorf("move_mount: %w", err)
-	}
-	return filepath.Join(b.dir, name), "", nil
+	err = withOpen(b.base, name, func(at int) error { return os.NewSyscallError("move_mount", move(mnt, at)) })
+	return filepath.Join(b.dir, name), "", err
 }
 
 // tryOpen tries to open a node: a device cgroup may allow nodes to be made, and not to be

@@ -95,14 +95,14 @@ func (r *Root) Mount(dir string) (m Mounted, err error) {
 	if note != "" {
 		r.notes = append(r.notes, note)
 	}
-	aside, late := newDir(), root.lateBinds("/", false)
-	for i, l := range late {
-		name := strconv.Itoa(i)
-		aside.addChild(name, l.node)
+	aside := newDir()
+	root.eachLateBind("/", false, func(target string, bind *node) {
+		name := strconv.Itoa(len(m.Binds))
+		aside.addChild(name, bind)
 		m.Binds = append(m.Binds, specs.Mount{
-			Destination: l.target, Source: filepath.Join(dir, "aside", name), Type: "bind", Options: []string{"rbind"},
+			Destination: target, Source: filepath.Join(dir, "aside", name), Type: "bind", Options: []string{"rbind"},
 		})
-	}
+	})
 	if err := b.directory(base, "aside", aside); err != nil {
 		return m, fmt.Errorf("mount binds on %s: %w", dir, err)
 	}
@@ -116,22 +116,16 @@ func (r *Root) Mount(dir string) (m Mounted, err error) {
 	return m, err
 }
 
-// lateBind is a bind below a directory that the caller mounts over.
-type lateBind struct {
-	target string
-	node   *node
-}
-
-func (n *node) lateBinds(at string, covered bool) []lateBind {
+// eachLateBind calls f with the binds below directories that the caller mounts over.
+func (n *node) eachLateBind(at string, covered bool, f func(target string, bind *node)) {
 	covered = covered || n.covered
 	if covered && n.kind == bindNode {
-		return []lateBind{{at, n}}
+		f(at, n)
+		return
 	}
-	var all []lateBind
 	for _, name := range slices.Sorted(maps.Keys(n.children)) {
-		all = append(all, n.children[name].lateBinds(path.Join(at, name), covered)...)
+		n.children[name].eachLateBind(path.Join(at, name), covered, f)
 	}
-	return all
 }
 
 // mountSkeleton mounts the tmpfs and returns a descriptor of its top, which only
@@ -229,15 +223,12 @@ func (b *builder) directory(parent int, name string, n *node) error {
 	if n.covered || len(n.children) == 0 {
 		return nil
 	}
-	fd, err := openBeneath(parent, name)
-	if err != nil {
-		return fmt.Errorf("open: %w", err)
-	}
-	defer descriptor.CloseFD(fd)
-	if n.under != nil {
-		return b.merged(fd, n)
-	}
-	return b.fill(fd, n)
+	return withOpen(parent, name, func(fd int) error {
+		if n.under != nil {
+			return b.merged(fd, n)
+		}
+		return b.fill(fd, n)
+	})
 }
 
 func (b *builder) link(parent int, name string, n *node) error {
@@ -267,10 +258,7 @@ func (b *builder) file(parent int, name string, n *node) error {
 }
 
 func (b *builder) chown(fd int, name string, n *node, flags int) error {
-	if err := unix.Fchownat(fd, name, hostID(b.uids, n.uid), hostID(b.gids, n.gid), flags); err != nil {
-		return fmt.Errorf("chown: %w", err)
-	}
-	return nil
+	return os.NewSyscallError("chown", unix.Fchownat(fd, name, hostID(b.uids, n.uid), hostID(b.gids, n.gid), flags))
 }
 
 // bind makes a mount point in the skeleton and attaches the source of a node there.
@@ -287,12 +275,7 @@ func (b *builder) bind(parent int, name string, n *node) error {
 	if b.pointsOnly {
 		return nil
 	}
-	fd, err := openBeneath(parent, name)
-	if err != nil {
-		return fmt.Errorf("open: %w", err)
-	}
-	defer descriptor.CloseFD(fd)
-	return b.attach(fd, n)
+	return withOpen(parent, name, func(fd int) error { return b.attach(fd, n) })
 }
 
 // isDir says whether a directory is attached, or is there, at the node.
@@ -341,19 +324,16 @@ func move(tree, at int) error {
 // than the planned one, but it is below the bind in any case, and no symbolic link.
 func (b *builder) within(parent int, n *node) error {
 	for _, name := range slices.Sorted(maps.Keys(n.children)) {
-		if err := b.attachNamed(parent, name, n.children[name]); err != nil {
+		c := n.children[name]
+		if err := withOpen(parent, name, func(fd int) error { return b.attachExpected(fd, c) }); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func (b *builder) attachNamed(parent int, name string, n *node) error {
-	fd, err := openBeneath(parent, name)
-	if err != nil {
-		return fmt.Errorf("open: %w", err)
-	}
-	defer descriptor.CloseFD(fd)
+// attachExpected attaches the source of a node over the file at a descriptor, if the file has the planned type.
+func (b *builder) attachExpected(fd int, n *node) error {
 	there, err := examine(fd)
 	if err != nil {
 		return fmt.Errorf("stat: %w", err)

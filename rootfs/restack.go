@@ -194,10 +194,7 @@ func mapFrozen(f *os.File, ids userns.Map) error {
 		return err
 	}
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | unix.MOUNT_ATTR_RDONLY, Userns_fd: uint64(space)}
-	if err := unix.MountSetattr(int(f.Fd()), "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		return os.NewSyscallError("mount_setattr", err)
-	}
-	return nil
+	return os.NewSyscallError("mount_setattr", unix.MountSetattr(int(f.Fd()), "", unix.AT_EMPTY_PATH, &attr))
 }
 
 func sysMappings(in []specs.LinuxIDMapping) []syscall.SysProcIDMap {

@@ -174,14 +174,7 @@ func typeName(mode uint32) string {
 }
 
 // pathOf is where a held descriptor's object is now.
-func pathOf(fd int) (string, error) {
-	buf := make([]byte, unix.PathMax)
-	n, err := unix.Readlink("/proc/self/fd/"+strconv.Itoa(fd), buf)
-	if err != nil {
-		return "", err
-	}
-	return string(buf[:n]), nil
-}
+func pathOf(fd int) (string, error) { return os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)) }
 
 // A foundFile is a file at a path within a source.
 type foundFile struct {
@@ -213,6 +206,16 @@ func (s *source) openBeneath(rel string) (fd int, err error) {
 // opened as such.
 func openBeneath(dir int, rel string) (int, error) {
 	return descriptor.Open(dir, rel, descriptor.Beneath, unix.O_PATH|unix.O_NOFOLLOW)
+}
+
+// withOpen calls f with a file that openBeneath opens.
+func withOpen(dir int, rel string, f func(fd int) error) error {
+	fd, err := openBeneath(dir, rel)
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	defer descriptor.CloseFD(fd)
+	return f(fd)
 }
 
 func examine(fd int) (foundFile, error) {
@@ -260,18 +263,11 @@ func (s *source) names(limit int) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", s.path, err)
 	}
-	defer descriptor.CloseFD(fd)
-	var names []string
-	buf := make([]byte, 32<<10)
-	for len(names) <= limit {
-		n, err := unix.ReadDirent(fd, buf)
-		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", s.path, err)
-		}
-		if n == 0 {
-			return names, nil
-		}
-		_, _, names = unix.ParseDirent(buf[:n], -1, names)
+	dir := os.NewFile(uintptr(fd), s.path)
+	defer dir.Close()
+	names, err := dir.Readdirnames(limit + 1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("list %s: %w", s.path, err)
 	}
 	return names, nil
 }

@@ -143,20 +143,17 @@ func (b *builder) area(at int, n *node) error {
 	if err := b.directory(areas, n.text, &own); err != nil {
 		return err
 	}
-	dir, err := openBeneath(areas, n.text)
-	if err != nil {
-		return fmt.Errorf("open: %w", err)
-	}
-	defer descriptor.CloseFD(dir)
-	tree, err := clone(dir, 0)
-	if err != nil {
-		return err
-	}
-	defer descriptor.CloseFD(tree)
-	if err := move(tree, at); err != nil {
-		return fmt.Errorf("move_mount: %w", err)
-	}
-	return b.fill(tree, n)
+	return withOpen(areas, n.text, func(dir int) error {
+		tree, err := clone(dir, 0)
+		if err != nil {
+			return err
+		}
+		defer descriptor.CloseFD(tree)
+		if err := move(tree, at); err != nil {
+			return fmt.Errorf("move_mount: %w", err)
+		}
+		return b.fill(tree, n)
+	})
 }
 
 // clone returns a detached, recursive copy of an attached mount. The copy is nosuid and
@@ -196,12 +193,12 @@ func (b *builder) mask(at int, n *node) error {
 	if err != nil {
 		return err
 	}
-	made, err := openBeneath(masks, name)
-	if err != nil {
-		return fmt.Errorf("open: %w", err)
-	}
-	defer descriptor.CloseFD(made)
-	tree, err := clone(made, unix.MOUNT_ATTR_RDONLY)
+	return withOpen(masks, name, func(made int) error { return attachReadOnly(made, at) })
+}
+
+// attachReadOnly attaches a read-only copy of an attached mount over the file at a descriptor.
+func attachReadOnly(mount, at int) error {
+	tree, err := clone(mount, unix.MOUNT_ATTR_RDONLY)
 	if err != nil {
 		return err
 	}

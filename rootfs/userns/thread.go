@@ -3,6 +3,7 @@ package userns
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 
@@ -101,10 +102,7 @@ func (u threadUser) restore() error {
 // user takes away (capabilities(7), "Effect of user ID changes on capabilities").
 // The permitted ones stay while one of the three ids is 0.
 func (u threadUser) raise() error {
-	if err := unix.Capset(capHeader(), &u.caps[0]); err != nil {
-		return fmt.Errorf("capset: %w", err)
-	}
-	return nil
+	return os.NewSyscallError("capset", unix.Capset(capHeader(), &u.caps[0]))
 }
 
 func capHeader() *unix.CapUserHeader {
