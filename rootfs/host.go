@@ -19,7 +19,7 @@ var notTaken = []string{"dev", "proc", "sys", "tmp", "run", "workspace"}
 
 // dirRoot plans the root from a directory.
 func (p *plan) dirRoot(dir string) error {
-	s, err := p.openNamed(dir, false, asOnDisk)
+	s, err := p.openNamed(p.rules, dir, false, asOnDisk)
 	if err != nil {
 		return fmt.Errorf("rootfs %w", err)
 	}

@@ -67,11 +67,15 @@ func (i ids) mapFor(s *source) userns.Map {
 	if s.shown == asOnDisk {
 		return i.namespaceMap()
 	}
-	host := i.host()
-	one := func(disk, host uint32) []syscall.SysProcIDMap {
-		return []syscall.SysProcIDMap{{ContainerID: int(disk), HostID: int(host), Size: 1}}
+	return single(owner{s.uid, s.gid}, i.host())
+}
+
+// single is the map of one user and group to those of the host.
+func single(from, to owner) userns.Map {
+	one := func(from, to uint32) []syscall.SysProcIDMap {
+		return []syscall.SysProcIDMap{{ContainerID: int(from), HostID: int(to), Size: 1}}
 	}
-	return userns.Map{UIDs: one(s.uid, host.uid), GIDs: one(s.gid, host.gid)}
+	return userns.Map{UIDs: one(from.uid, to.uid), GIDs: one(from.gid, to.gid)}
 }
 
 // takeTrees makes the detached mounts of a plan. Writable sources come first:
@@ -270,10 +274,7 @@ func (s *source) clone(space int, recursive bool) error {
 // as another's, and all other files as nobody's. It is errors.ErrUnsupported for a file
 // system that the kernel does not idmap, and for a mount that is not detached.
 func ShowAs(mount *os.File, has, shown User) error {
-	one := func(from, to uint32) []syscall.SysProcIDMap {
-		return []syscall.SysProcIDMap{{ContainerID: int(from), HostID: int(to), Size: 1}}
-	}
-	space, err := userns.New(userns.Map{UIDs: one(has.UID, shown.UID), GIDs: one(has.GID, shown.GID)}, 0)
+	space, err := userns.New(single(owner{has.UID, has.GID}, owner{shown.UID, shown.GID}), 0)
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func (p *plan) openOverlays(cfg *Config, opened func(*source)) ([]target, error)
 }
 
 func (p *plan) openOverlay(dir string) (*source, error) {
-	s, err := p.openNamedBy(p.rules.overlaying(), dir, false, asUser)
+	s, err := p.openNamed(p.rules.overlaying(), dir, false, asUser)
 	switch {
 	case err != nil:
 		return nil, err
@@ -85,7 +85,7 @@ func (p *plan) openOverlay(dir string) (*source, error) {
 func (p *plan) wholeRoot(opened func(*source)) error {
 	rules := p.rules.overlaying()
 	rules.whole = true
-	s, err := p.openNamedBy(rules, "/", false, asOnDisk)
+	s, err := p.openNamed(rules, "/", false, asOnDisk)
 	if err != nil {
 		return err
 	}

@@ -107,11 +107,7 @@ func (p *plan) open(name string, as ownerView) (*source, error) {
 
 // openNamed opens a source that the user named: by the descriptor that came with it, or
 // else, for a caller that may see everything, by its path.
-func (p *plan) openNamed(name string, writable bool, as ownerView) (*source, error) {
-	return p.openNamedBy(p.rules, name, writable, as)
-}
-
-func (p *plan) openNamedBy(r *rules, name string, writable bool, as ownerView) (s *source, err error) {
+func (p *plan) openNamed(r *rules, name string, writable bool, as ownerView) (s *source, err error) {
 	file := p.files[name]
 	switch {
 	case file == nil && p.peer != nil:

@@ -115,7 +115,7 @@ func OpenLower(cfg Config, t Tree, uids, gids []specs.LinuxIDMapping) (_ *os.Fil
 	if t.OnDisk {
 		as = asOnDisk
 	}
-	s, err := p.openNamed(t.Path, false, as)
+	s, err := p.openNamed(p.rules, t.Path, false, as)
 	if err != nil {
 		return nil, fmt.Errorf("overlay %w", err)
 	}

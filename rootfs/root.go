@@ -255,7 +255,7 @@ func (p *plan) openAll(cfg *Config, opened func(*source)) ([]target, error) {
 		both = out[i].src
 		out = append(out, target{WorkspaceTarget, both, true})
 	} else if cfg.Workspace != "" {
-		s, err := p.openNamed(cfg.Workspace, true, asUser)
+		s, err := p.openNamed(p.rules, cfg.Workspace, true, asUser)
 		if err != nil {
 			return nil, fmt.Errorf("workspace %w", err)
 		}
@@ -266,7 +266,7 @@ func (p *plan) openAll(cfg *Config, opened func(*source)) ([]target, error) {
 		out = append(out, target{target: WorkspaceTarget, src: s})
 	}
 	for _, b := range cfg.Binds {
-		s, err := p.openNamedBy(p.rules.binding(), b.Source, b.Writable, asUser)
+		s, err := p.openNamed(p.rules.binding(), b.Source, b.Writable, asUser)
 		if err != nil {
 			return nil, fmt.Errorf("bind %w", err)
 		}

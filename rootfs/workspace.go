@@ -30,7 +30,7 @@ func openWorkspace(cfg Config, uids, gids []specs.LinuxIDMapping, spaces *userns
 		return nil, err
 	}
 	defer p.close()
-	s, err := p.openNamed(cfg.Workspace, true, asUser)
+	s, err := p.openNamed(p.rules, cfg.Workspace, true, asUser)
 	if err == nil && !s.dir {
 		err = fmt.Errorf("%s is not a directory", s.path)
 	}
@@ -50,20 +50,11 @@ func openWorkspace(cfg Config, uids, gids []specs.LinuxIDMapping, spaces *userns
 // directOwner is the host's user that took the sandbox's user's place, nil for
 // the one of the range.
 func directOwner(i ids, uids, gids []specs.LinuxIDMapping) *owner {
-	host := owner{mappedID(uids, i.user.UID), mappedID(gids, i.user.GID)}
+	host := owner{uint32(hostID(sysMappings(uids), i.user.UID)), uint32(hostID(sysMappings(gids), i.user.GID))}
 	if host == i.host() {
 		return nil
 	}
 	return &host
-}
-
-func mappedID(maps []specs.LinuxIDMapping, inside uint32) uint32 {
-	for _, m := range maps {
-		if inside >= m.ContainerID && inside-m.ContainerID < m.Size {
-			return m.HostID + inside - m.ContainerID
-		}
-	}
-	return 1<<32 - 1
 }
 
 // takeLate takes a writable source's tree once the id maps can change no more.
