@@ -4,12 +4,13 @@
 package conffiles
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path"
-	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -67,27 +68,27 @@ func (r *Reader) Files() ([]File, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, name := range Databases() {
-		fd, err := descriptor.Open(unix.AT_FDCWD, name, descriptor.NoMagicLinks, unix.O_RDONLY|unix.O_NONBLOCK)
+		f, err := descriptor.OpenFile(unix.AT_FDCWD, name, descriptor.NoMagicLinks, unix.O_RDONLY|unix.O_NONBLOCK)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOTDIR) {
 			continue
 		}
 		if err != nil {
-			return nil, &os.PathError{Op: "open", Path: name, Err: err}
+			return nil, err
 		}
-		defer descriptor.CloseFD(fd)
-		return r.read(name, fd)
+		defer f.Close()
+		return r.read(f)
 	}
 	return nil, nil
 }
 
 // read returns the files of an open database.
-func (r *Reader) read(name string, fd int) ([]File, error) {
-	now, err := versionOf(name, fd)
+func (r *Reader) read(f *os.File) ([]File, error) {
+	now, err := versionOf(f)
 	if err != nil || now == (version{}) {
 		return nil, err
 	}
-	if of := versionKey(name, now); of != r.of {
-		if r.files, err = r.filesOf(name, fd, now, of); err != nil {
+	if of := versionKey(f.Name(), now); of != r.of {
+		if r.files, err = r.filesOf(f, now.size, of); err != nil {
 			r.of = ""
 			return nil, err
 		}
@@ -98,7 +99,7 @@ func (r *Reader) read(name string, fd int) ([]File, error) {
 
 // filesOf returns the files of a version of a database: those that were kept, or those that the
 // database has.
-func (r *Reader) filesOf(name string, fd int, now version, key string) ([]File, error) {
+func (r *Reader) filesOf(f *os.File, size int64, key string) ([]File, error) {
 	if r.Keep != nil {
 		if text, err := r.Keep.Load(); err == nil {
 			if files, ok := decode(text, key); ok {
@@ -108,17 +109,17 @@ func (r *Reader) filesOf(name string, fd int, now version, key string) ([]File, 
 	}
 	var files []File
 	switch {
-	case name == DpkgDatabase:
-		text, err := readAll(fd, now.size)
+	case f.Name() == DpkgDatabase:
+		text, err := readAll(f, size)
 		if err != nil {
-			return nil, &os.PathError{Op: "read", Path: name, Err: err}
+			return nil, err
 		}
 		files = dpkgFiles(text, "")
 	case r.Keep != nil:
 		ctx, cancel := context.WithTimeout(context.Background(), rpmTime)
 		defer cancel()
 		var err error
-		if files, err = queryRPM(ctx, path.Dir(name), ""); err != nil {
+		if files, err = queryRPM(ctx, path.Dir(f.Name()), ""); err != nil {
 			return nil, nil // as on a host without a list of packages
 		}
 	}
@@ -129,10 +130,10 @@ func (r *Reader) filesOf(name string, fd int, now version, key string) ([]File, 
 }
 
 // versionOf is the zero version if another user than root can change the file.
-func versionOf(name string, fd int) (version, error) {
+func versionOf(f *os.File) (version, error) {
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return version{}, &os.PathError{Op: "stat", Path: name, Err: err}
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return version{}, &os.PathError{Op: "stat", Path: f.Name(), Err: err}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Uid != 0 || st.Mode&0o022 != 0 {
 		return version{}, nil
@@ -141,18 +142,9 @@ func versionOf(name string, fd int) (version, error) {
 }
 
 // readAll reads a file of about this size.
-func readAll(fd int, size int64) ([]byte, error) {
-	text := make([]byte, 0, min(max(size, 0), mostDatabase)+512)
-	for len(text) < mostDatabase {
-		n, err := descriptor.Retry(func() (int, error) { return unix.Read(fd, text[len(text):cap(text)]) })
-		if err != nil {
-			return nil, err
-		}
-		if n == 0 {
-			break
-		}
-		text = text[:len(text)+n]
-		text = slices.Grow(text, 1)
-	}
-	return text, nil
+func readAll(f *os.File, size int64) ([]byte, error) {
+	var text bytes.Buffer
+	text.Grow(int(min(max(size, 0), mostDatabase)) + bytes.MinRead)
+	_, err := text.ReadFrom(io.LimitReader(f, mostDatabase))
+	return text.Bytes(), err
 }

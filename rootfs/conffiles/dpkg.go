@@ -99,12 +99,12 @@ func present(file string) bool {
 
 // readList reads the paths of a package.
 func readList(root, name string) ([]byte, error) {
-	fd, err := descriptor.Open(unix.AT_FDCWD, root+"/var/lib/dpkg/info/"+name+".list", descriptor.NoMagicLinks, unix.O_RDONLY|unix.O_NONBLOCK)
+	f, err := descriptor.OpenFile(unix.AT_FDCWD, root+"/var/lib/dpkg/info/"+name+".list", descriptor.NoMagicLinks, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
 		return nil, err
 	}
-	defer descriptor.CloseFD(fd)
-	return readAll(fd, 8<<10)
+	defer f.Close()
+	return readAll(f, 8<<10)
 }
 
 // ofProgram says whether a path is at a place for programs, or for their code or data.
