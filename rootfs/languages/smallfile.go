@@ -11,11 +11,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
-// open is open(2). Unlike [os.Open], it does not try to add the file to the poller.
-func open(name string, flags int) (fd int, err error) {
-	return descriptor.Retry(func() (int, error) { return unix.Open(name, flags|unix.O_CLOEXEC, 0) })
-}
-
 // mostRead is how much of a file is read.
 const mostRead = 64 << 10
 
@@ -31,9 +26,9 @@ func (s *shortage) noteError(name string, err error) {
 	}
 }
 
-// open is open(2), and notes a shortage.
+// open is open(2), and notes a shortage. Unlike [os.Open], it does not try to add the file to the poller.
 func (s *shortage) open(name string, flags int) (int, error) {
-	fd, err := open(name, flags)
+	fd, err := descriptor.Retry(func() (int, error) { return unix.Open(name, flags|unix.O_CLOEXEC, 0) })
 	s.noteError(name, err)
 	return fd, err
 }
