@@ -28,24 +28,14 @@ func (l *Leaf) populated() (bool, error) {
 	l.mu.Lock()
 	p := l.places[0]
 	l.mu.Unlock()
-	var room [64]byte
-	if !p.tree.v2 && slices.Contains(p.tree.controllers, "pids") {
-		tasks, err := l.read(p, "/pids.current", room[:])
-		if isGone(err) || bytes.Equal(tasks, []byte("0\n")) {
-			return false, nil
-		}
-		if err != nil {
-			return false, err
-		}
-	}
-	return p.lists(l.name)
+	return p.lists(l.name, func(file string, room []byte) ([]byte, error) { return l.read(p, file, room) })
 }
 
-// lists says whether the kernel lists a process in a leaf.
-func (p place) lists(leaf string) (bool, error) {
+// lists says whether the kernel lists a process in a leaf. count reads the file with the number of tasks.
+func (p place) lists(leaf string, count func(file string, room []byte) ([]byte, error)) (bool, error) {
 	var room [64]byte
 	if !p.tree.v2 && slices.Contains(p.tree.controllers, "pids") { // the list below can be a second old
-		tasks, err := p.read(leaf+"/pids.current", room[:])
+		tasks, err := count("/pids.current", room[:])
 		if isGone(err) || bytes.Equal(tasks, []byte("0\n")) {
 			return false, nil
 		}
@@ -82,7 +72,7 @@ func (g *Group) PopulatedLeaves() ([]string, error) {
 		if name == agentName {
 			continue
 		}
-		lives, err := p.lists(name)
+		lives, err := p.lists(name, func(file string, room []byte) ([]byte, error) { return p.read(name+file, room) })
 		if err != nil {
 			return nil, fmt.Errorf("look for processes in leaf %s of cgroup %s: %w", name, g.path, err)
 		}
