@@ -57,10 +57,7 @@ var ErrReopen = errors.New("the captured ports cannot change while the listeners
 // namespace, and CAP_NET_ADMIN in the namespace's.
 func Open(namespace *os.File, ports []spec.PortRange) (*Listeners, error) {
 	l, err := open(namespace, ports, (*editor).captureWithTPROXY)
-	if err != nil {
-		return nil, fmt.Errorf("capture connections: %w", err)
-	}
-	return l, nil
+	return l, operation("capture connections", err)
 }
 
 // A method makes a namespace capture, and opens the listeners for streams. Its error wraps
@@ -130,27 +127,29 @@ func HasTPROXY() (has bool, err error) {
 // ports that are not in the new set. Without TPROXY, the error wraps [ErrReopen] if the ports differ from
 // the present ones, and nothing changes.
 func SetPorts(namespace *os.File, ports []spec.PortRange) error {
+	return operation("change the captured ports", setPorts(namespace, ports))
+}
+
+func setPorts(namespace *os.File, ports []spec.PortRange) error {
 	merged, err := merge(ports)
 	if err != nil {
-		return fmt.Errorf("change the captured ports: %w", err)
+		return err
 	}
 	in, err := enter(namespace)
 	if err != nil {
-		return fmt.Errorf("change the captured ports: %w", err)
+		return err
 	}
 	defer in.close()
 	err = in.writePorts(merged)
-	if errors.Is(err, unix.ENOENT) {
-		err = in.checkPorts(merged)
-	} else if err == nil {
-		err = in.endSockets(func(protocol byte, local, peer netip.AddrPort) bool {
-			return protocol == unix.IPPROTO_TCP && (isClosed(merged, local) || isClosed(merged, peer))
-		})
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return in.checkPorts(merged)
+	case err != nil:
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("change the captured ports: %w", err)
-	}
-	return nil
+	return in.endSockets(func(protocol byte, local, peer netip.AddrPort) bool {
+		return protocol == unix.IPPROTO_TCP && (isClosed(merged, local) || isClosed(merged, peer))
+	})
 }
 
 // isClosed says whether no connection to the end may be.
@@ -187,10 +186,7 @@ func Remove(namespace *os.File) (ended int, err error) {
 		defer in.close()
 		ended, err = in.remove()
 	}
-	if err != nil {
-		return ended, fmt.Errorf("end the capture of connections: %w", err)
-	}
-	return ended, nil
+	return ended, operation("end the capture of connections", err)
 }
 
 // remove takes the rules away last: without them, the sandbox's own servers would get the captured

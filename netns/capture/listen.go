@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -19,16 +20,13 @@ const (
 // listenForQueries opens the sockets for DNS in the calling thread's network namespace.
 func (l *Listeners) listenForQueries(families []family) error {
 	for _, f := range families {
-		packets, err := listen(f, unix.SOCK_DGRAM, netip.AddrPortFrom(f.anywhere(), dnsPort))
-		if err != nil {
+		address := netip.AddrPortFrom(f.anywhere(), dnsPort)
+		if err := listen(&l.DNSPackets, f, unix.SOCK_DGRAM, address); err != nil {
 			return err
 		}
-		l.DNSPackets = append(l.DNSPackets, packets)
-		streams, err := listen(f, unix.SOCK_STREAM, netip.AddrPortFrom(f.anywhere(), dnsPort))
-		if err != nil {
+		if err := listen(&l.DNSStreams, f, unix.SOCK_STREAM, address); err != nil {
 			return err
 		}
-		l.DNSStreams = append(l.DNSStreams, streams)
 	}
 	return nil
 }
@@ -36,24 +34,24 @@ func (l *Listeners) listenForQueries(families []family) error {
 // listenForStreams adds a socket of each family for streams, in the calling thread's network namespace.
 func (l *Listeners) listenForStreams(families []family, address func(family) netip.AddrPort) error {
 	for _, f := range families {
-		streams, err := listen(f, unix.SOCK_STREAM, address(f))
-		if err != nil {
+		if err := listen(&l.Streams, f, unix.SOCK_STREAM, address(f)); err != nil {
 			return err
 		}
-		l.Streams = append(l.Streams, streams)
 	}
 	return nil
 }
 
-func listen(f family, kind int, address netip.AddrPort) (*os.File, error) {
+// listen adds a socket that listens to the files.
+func listen(files *[]*os.File, f family, kind int, address netip.AddrPort) error {
 	file, err := openSocket(f, kind, address)
-	if isAny(err, unix.EADDRINUSE) {
+	if errors.Is(err, unix.EADDRINUSE) {
 		err = fmt.Errorf("%w; end the program inside that uses port %d", err, address.Port())
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listen at %s: %w", address, err)
+		return fmt.Errorf("listen at %s: %w", address, err)
 	}
-	return file, nil
+	*files = append(*files, file)
+	return nil
 }
 
 // openSocket opens a socket. No other socket can share the address, also not one of the same user: UDP
