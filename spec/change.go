@@ -134,18 +134,13 @@ func jsonTime(t time.Time) time.Time {
 // textOrBytesKeys parts the attributes whose names are text from those whose
 // names are written in base64, too.
 func textOrBytesKeys(all map[string][]byte) (text, bytes map[string][]byte) {
+	text, bytes = map[string][]byte{}, map[string][]byte{}
 	for name, value := range all {
 		if utf8.ValidString(name) {
-			if text == nil {
-				text = map[string][]byte{}
-			}
 			text[name] = value
-			continue
+		} else {
+			bytes[base64.StdEncoding.EncodeToString([]byte(name))] = value
 		}
-		if bytes == nil {
-			bytes = map[string][]byte{}
-		}
-		bytes[base64.StdEncoding.EncodeToString([]byte(name))] = value
 	}
 	return text, bytes
 }
