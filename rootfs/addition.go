@@ -323,13 +323,7 @@ func (a *addition) makePoint(b *builder) error {
 		at = next
 	}
 	defer descriptor.CloseFD(at)
-	name := a.make[len(a.make)-1]
-	if a.src.dir {
-		err = unix.Mkdirat(at, name, 0o755)
-	} else {
-		err = unix.Mknodat(at, name, unix.S_IFREG|0o644, 0)
-	}
-	if err != nil {
+	if err := makePoint(at, a.make[len(a.make)-1], a.src.dir); err != nil {
 		return fmt.Errorf("make the mount point: %w", err)
 	}
 	return nil

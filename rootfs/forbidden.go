@@ -45,13 +45,6 @@ func (r *rules) overlaying() *rules {
 	return &o
 }
 
-// binding are the rules for the sources of binds.
-func (r *rules) binding() *rules {
-	b := *r
-	b.sockets = true
-	return &b
-}
-
 // isPrivate says that an overlay shows a path empty, or the directory above.
 func (r *rules) isPrivate(p string) bool {
 	in := func(dir string) bool { return hostpaths.Within(p, dir) }

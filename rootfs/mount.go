@@ -263,19 +263,21 @@ func (b *builder) chown(fd int, name string, n *node, flags int) error {
 
 // bind makes a mount point in the skeleton and attaches the source of a node there.
 func (b *builder) bind(parent int, name string, n *node) error {
-	var err error
-	if n.isDir() {
-		err = unix.Mkdirat(parent, name, 0o755)
-	} else {
-		err = unix.Mknodat(parent, name, unix.S_IFREG|0o644, 0)
-	}
-	if err != nil {
+	if err := makePoint(parent, name, n.isDir()); err != nil {
 		return fmt.Errorf("make mount point: %w", err)
 	}
 	if b.pointsOnly {
 		return nil
 	}
 	return withOpen(parent, name, func(fd int) error { return b.attach(fd, n) })
+}
+
+// makePoint makes an empty directory or file to mount on.
+func makePoint(parent int, name string, isDir bool) error {
+	if isDir {
+		return unix.Mkdirat(parent, name, 0o755)
+	}
+	return unix.Mknodat(parent, name, unix.S_IFREG|0o644, 0)
 }
 
 // isDir says whether a directory is attached, or is there, at the node.

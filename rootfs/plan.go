@@ -129,14 +129,10 @@ func (p *plan) openNamed(r *rules, name string, writable bool, as ownerView) (s 
 // the peer has to be able to list it, and the whole path is looked up with the peer's
 // rights.
 func (p *plan) openPrefix(name string) (*source, error) {
-	p.stamps.add(name)
 	if p.peer == nil {
-		s, err := p.open(name, asNobody)
-		if err == nil {
-			p.viewOf(s).show(s)
-		}
-		return s, err
+		return p.open(name, asNobody)
 	}
+	p.stamps.add(name)
 	if !path.IsAbs(name) {
 		return nil, fmt.Errorf("%q: must be an absolute path", name)
 	}
@@ -152,7 +148,6 @@ func (p *plan) openPrefix(name string) (*source, error) {
 	if err == nil {
 		s.peer = p.peer
 		p.sources = append(p.sources, s)
-		p.viewOf(s).show(s)
 	}
 	return s, err
 }

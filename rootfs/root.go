@@ -182,6 +182,7 @@ func (p *plan) placePrefixes(cfg *Config) error {
 		if err != nil {
 			return fmt.Errorf("language prefix %w", err)
 		}
+		p.viewOf(s).show(s)
 		if err := p.place(s.path, &node{kind: bindNode, src: s}); err != nil {
 			return fmt.Errorf("language prefix: %w", err)
 		}
@@ -265,8 +266,10 @@ func (p *plan) openAll(cfg *Config, opened func(*source)) ([]target, error) {
 		opened(s)
 		out = append(out, target{target: WorkspaceTarget, src: s})
 	}
+	binding := *p.rules
+	binding.sockets = true
 	for _, b := range cfg.Binds {
-		s, err := p.openNamed(p.rules.binding(), b.Source, b.Writable, asUser)
+		s, err := p.openNamed(&binding, b.Source, b.Writable, asUser)
 		if err != nil {
 			return nil, fmt.Errorf("bind %w", err)
 		}
