@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 const (
@@ -110,14 +112,11 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 
 // portOf is the port that the kernel has chosen for a listener.
 func portOf(f *os.File) (port uint16, err error) {
-	c, err := f.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
 	var name unix.Sockaddr
-	if control := c.Control(func(fd uintptr) { name, err = unix.Getsockname(int(fd)) }); control != nil {
-		return 0, control
-	}
+	err = descriptor.Use(f, func(fd int) (err error) {
+		name, err = unix.Getsockname(fd)
+		return err
+	})
 	switch a := name.(type) {
 	case *unix.SockaddrInet4:
 		port = uint16(a.Port)

@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // A sandbox can hand the kernel many queries of one length at once (udp(7), UDP_SEGMENT). On the way they are one packet,
@@ -17,15 +19,8 @@ const maxParts = 4
 
 // keepWhole has the socket take packets as they come.
 func keepWhole(c *net.UDPConn) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var set error
-	if err := raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_GRO, 1) }); err != nil {
-		return err
-	}
-	return os.NewSyscallError("setsockopt", set)
+	err := descriptor.Use(c, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1) })
+	return os.NewSyscallError("setsockopt", err)
 }
 
 // splitQueries are the first queries of a packet. control has the control messages of the packet.
