@@ -65,12 +65,7 @@ func (g *Group) busy(left []tree) error {
 
 // remove removes the group at group and all below it from one hierarchy.
 func (t tree) remove(group string) error {
-	parent, err := t.open(path.Dir(group))
-	if err != nil {
-		return unlessGone(err)
-	}
-	defer parent.Close()
-	return removeBelow(parent, path.Base(group))
+	return unlessGone(t.withDir(path.Dir(group), func(parent *os.File) error { return removeBelow(parent, path.Base(group)) }))
 }
 
 // removeBelow removes the group name in parent, children first. It tries the

@@ -90,11 +90,7 @@ func (g *Group) killUnified(left members) (all bool, err error) {
 	if err != nil || reached.isEmpty() {
 		return false, err
 	}
-	dir, err := t.open(g.path)
-	if err == nil {
-		defer dir.Close()
-		err = writeFile(dir, "cgroup.kill", "1")
-	}
+	err = t.withDir(g.path, func(dir *os.File) error { return writeFile(dir, "cgroup.kill", "1") })
 	if isGone(err) {
 		return false, nil
 	}

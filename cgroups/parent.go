@@ -127,12 +127,7 @@ func (h *Host) removeParent(group string) error {
 
 // rmdir removes the group at group, which has no children, from the hierarchy.
 func (t tree) rmdir(group string) error {
-	dir, err := t.open(path.Dir(group))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return rmdirAt(dir, path.Base(group))
+	return t.withDir(path.Dir(group), func(dir *os.File) error { return rmdirAt(dir, path.Base(group)) })
 }
 
 // Children lists the names of the groups directly below path in any of the
@@ -143,19 +138,14 @@ func (h *Host) Children(path string) ([]string, error) {
 	}
 	var names []string
 	for _, t := range h.trees {
-		dir, err := t.open(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
+		err := t.withDir(path, func(dir *os.File) error {
+			found, err := children(dir)
+			names = append(names, found...)
+			return err
+		})
+		if err := ignore(err, fs.ErrNotExist); err != nil {
 			return nil, fmt.Errorf("list cgroup %s: %w", path, err)
 		}
-		found, err := children(dir)
-		dir.Close()
-		if err != nil {
-			return nil, fmt.Errorf("list cgroup %s: %w", path, err)
-		}
-		names = append(names, found...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil

@@ -2,6 +2,7 @@ package cgroups
 
 import (
 	"io/fs"
+	"os"
 	"slices"
 	"strconv"
 )
@@ -30,12 +31,9 @@ func (g *Group) LimitSockets(bytes int64) error {
 }
 
 func (t tree) writeSockets(group, value string) error {
-	dir, err := t.open(group)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return ignore(writeFile(dir, socketFile, value), fs.ErrNotExist)
+	return t.withDir(group, func(dir *os.File) error {
+		return ignore(writeFile(dir, socketFile, value), fs.ErrNotExist)
+	})
 }
 
 // countSockets has a new leaf count its sockets, before anything is in it.

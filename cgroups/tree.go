@@ -32,6 +32,16 @@ func (t tree) open(path string) (*os.File, error) {
 	return openBelow(root, strings.TrimPrefix(path, "/"))
 }
 
+// withDir calls f with the directory of a group, which is closed afterwards.
+func (t tree) withDir(group string, f func(dir *os.File) error) error {
+	dir, err := t.open(group)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return f(dir)
+}
+
 // path names the directory of a group for the calls that go by name.
 func (t tree) path(group string) string {
 	return filepath.Join(t.dir, group)
@@ -41,12 +51,7 @@ func (t tree) path(group string) string {
 // parents first. A group that vanishes on the way is left out; one that is
 // absent from the start is fs.ErrNotExist. The directory is closed after visit.
 func (t tree) eachGroup(path string, visit func(dir *os.File) error) error {
-	dir, err := t.open(path)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return walk(dir, visit)
+	return t.withDir(path, func(dir *os.File) error { return walk(dir, visit) })
 }
 
 func walk(dir *os.File, visit func(dir *os.File) error) error {
