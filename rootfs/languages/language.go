@@ -170,17 +170,9 @@ func (f *finder) venvBase(prefix string) (string, bool) {
 
 // visible says whether the sandbox already shows a path of the host at the same path.
 func (f *finder) visible(p string) bool {
-	for _, dir := range append([]string{"/usr"}, f.found.Prefixes...) {
-		if hostpaths.Within(p, dir) {
-			return true
-		}
-	}
-	for _, top := range hostpaths.OwnTop {
-		if hostpaths.Within(p, "/"+top) {
-			return true
-		}
-	}
-	return f.isBound(p)
+	within := func(dir string) bool { return hostpaths.Within(p, dir) }
+	ofTop := func(top string) bool { return within("/" + top) }
+	return within("/usr") || slices.ContainsFunc(f.found.Prefixes, within) || slices.ContainsFunc(hostpaths.OwnTop, ofTop) || f.isBound(p)
 }
 
 // isBound says whether a bind shows a path of the host at the same path.

@@ -38,15 +38,13 @@ func (f *finder) takePath(dir *pathDir) {
 func (f *finder) takeOptional(dir string) {
 	name, _, _ := strings.Cut(dir[len(optional)+1:], "/")
 	top := filepath.Join(optional, name)
-	if slices.Contains(f.found.Prefixes, top) {
-		f.found.Path = append(f.found.Path, dir)
-		return
+	if !slices.Contains(f.found.Prefixes, top) {
+		if err := f.showable(top); err != nil {
+			f.addNote(dir, err.Error())
+			return
+		}
+		f.found.Prefixes = append(f.found.Prefixes, top)
 	}
-	if err := f.showable(top); err != nil {
-		f.addNote(dir, err.Error())
-		return
-	}
-	f.found.Prefixes = append(f.found.Prefixes, top)
 	f.found.Path = append(f.found.Path, dir)
 }
 
