@@ -148,13 +148,12 @@ func (s *Shown) Open(cfg Config, uids, gids []specs.LinuxIDMapping) (_ *Addition
 		p.mounted.all = mounts.all
 	}
 	p.stamps = nil
-	a := &Additions{root: &Root{plan: p, ids: ids{base: cfg.IDBase, user: cfg.User}}, shown: s}
+	a := &Additions{root: &Root{plan: p, ids: idsOf(&cfg, uids, gids)}, shown: s}
 	defer func() {
 		if err != nil {
 			a.Close()
 		}
 	}()
-	a.root.ids.direct = directOwner(a.root.ids, uids, gids)
 	named, err := p.openAll(&cfg, func(*source) {})
 	if err != nil {
 		return nil, err

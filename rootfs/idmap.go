@@ -97,8 +97,10 @@ func (r *Root) takeTrees(spaces *userns.Namespaces) error {
 			return err
 		}
 	}
-	if err := r.takeUnder(spaces); err != nil {
-		return err
+	if under := r.plan.under; under != nil { // the copies of the host's files
+		if err := r.takeAlone(under, spaces); err != nil {
+			return err
+		}
 	}
 	for _, s := range r.plan.sources {
 		s.closePath()

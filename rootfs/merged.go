@@ -19,13 +19,9 @@ const (
 	mergedUnder = "etc-under"
 )
 
-// takeUnder takes the mount of the copies of the host's files. Where the kernel cannot map the ids of their
+// takeAlone takes the mount of a source, without the mounts below. Where the kernel cannot map the ids of the
 // file system, the files belong to nobody.
-func (r *Root) takeUnder(spaces *userns.Namespaces) error {
-	s := r.plan.under
-	if s == nil {
-		return nil
-	}
+func (r *Root) takeAlone(s *source, spaces *userns.Namespaces) error {
 	space, err := spaces.Descriptor(r.ids.mapFor(s))
 	if err != nil {
 		return err

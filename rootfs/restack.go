@@ -129,16 +129,8 @@ func OpenLower(cfg Config, t Tree, uids, gids []specs.LinuxIDMapping) (_ *os.Fil
 	s.uid, s.gid = t.UID, t.GID
 	var spaces userns.Namespaces
 	defer spaces.Close()
-	r := &Root{plan: p, ids: ids{base: cfg.IDBase, user: cfg.User}}
-	r.ids.direct = directOwner(r.ids, uids, gids)
-	space, err := spaces.Descriptor(r.ids.mapFor(s))
-	if err != nil {
-		return nil, err
-	}
-	if err = s.clone(space, false); unsupported(err) {
-		err = s.clone(-1, false)
-	}
-	if err != nil {
+	r := &Root{plan: p, ids: idsOf(&cfg, uids, gids)}
+	if err := r.takeAlone(s, &spaces); err != nil {
 		return nil, err
 	}
 	tree := os.NewFile(uintptr(s.tree), t.Path)

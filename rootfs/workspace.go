@@ -37,8 +37,7 @@ func openWorkspace(cfg Config, uids, gids []specs.LinuxIDMapping, spaces *userns
 	if err != nil {
 		return nil, fmt.Errorf("workspace %w", err)
 	}
-	r := &Root{plan: p, ids: ids{base: cfg.IDBase, user: cfg.User}}
-	r.ids.direct = directOwner(r.ids, uids, gids)
+	r := &Root{plan: p, ids: idsOf(&cfg, uids, gids)}
 	if err := r.takeLate(s, spaces); err != nil {
 		return nil, err
 	}
@@ -47,14 +46,15 @@ func openWorkspace(cfg Config, uids, gids []specs.LinuxIDMapping, spaces *userns
 	return tree, nil
 }
 
-// directOwner is the host's user that took the sandbox's user's place, nil for
-// the one of the range.
-func directOwner(i ids, uids, gids []specs.LinuxIDMapping) *owner {
+// idsOf are the ids of a sandbox whose user namespace has these maps. There the user of the sandbox can be one of the
+// host.
+func idsOf(cfg *Config, uids, gids []specs.LinuxIDMapping) ids {
+	i := ids{base: cfg.IDBase, user: cfg.User}
 	host := owner{uint32(hostID(sysMappings(uids), i.user.UID)), uint32(hostID(sysMappings(gids), i.user.GID))}
-	if host == i.host() {
-		return nil
+	if host != i.host() {
+		i.direct = &host
 	}
-	return &host
+	return i
 }
 
 // takeLate takes a writable source's tree once the id maps can change no more.
