@@ -172,7 +172,8 @@ func (f *finder) venvBase(prefix string) (string, bool) {
 func (f *finder) visible(p string) bool {
 	within := func(dir string) bool { return hostpaths.Within(p, dir) }
 	ofTop := func(top string) bool { return within("/" + top) }
-	return within("/usr") || slices.ContainsFunc(f.found.Prefixes, within) || slices.ContainsFunc(hostpaths.OwnTop, ofTop) || f.isBound(p)
+	return within("/usr") || f.isBound(p) ||
+		slices.ContainsFunc(f.found.Prefixes, within) || slices.ContainsFunc(hostpaths.OwnTop, ofTop)
 }
 
 // isBound says whether a bind shows a path of the host at the same path.
