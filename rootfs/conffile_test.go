@@ -20,7 +20,7 @@ func shownConffiles(t *testing.T, dir string, to *node, files []conffiles.File) 
 	t.Helper()
 	p := &plan{root: newDir(), rules: &rules{}}
 	t.Cleanup(p.close)
-	etc, err := p.open(dir, asNobody)
+	etc, err := p.open(dir)
 	if err == nil {
 		err = p.takeConffiles(etc, to, files)
 	}
@@ -182,7 +182,7 @@ func TestConffilesAreStamped(t *testing.T) {
 		"tool":       func() error { return os.Chmod(filepath.Join(dir, "tool"), 0o711) },
 	} {
 		p := &plan{root: newDir(), rules: &rules{}, stamps: &stampBook{Stamps{host: &HostMounts{}}}}
-		etc, err := p.open(dir, asNobody)
+		etc, err := p.open(dir)
 		if err == nil {
 			err = p.takeConffiles(etc, p.root, []conffiles.File{{Name: "tool/conf"}, {Name: "tool/later"}})
 		}

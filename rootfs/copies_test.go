@@ -58,7 +58,7 @@ func (s *etcFixture) planned(began time.Time) *plan {
 	s.t.Helper()
 	p := &plan{root: newDir(), rules: &rules{}, copies: openDir(s.store), began: began}
 	s.t.Cleanup(p.close)
-	etc, err := p.open(s.dir, asNobody)
+	etc, err := p.open(s.dir)
 	if err == nil {
 		err = p.takeConffiles(etc, p.root, s.files)
 	}
@@ -142,7 +142,7 @@ func TestAFileThatChangesIsNotShared(t *testing.T) {
 
 	p := &plan{root: newDir(), rules: &rules{}, copies: openDir(s.store), began: time.Now().Add(time.Hour)}
 	t.Cleanup(p.close)
-	etc, err := p.open(s.dir, asNobody)
+	etc, err := p.open(s.dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func (p *plan) takeEtc(to *node) error {
 			return err
 		}
 	}
-	etc, err := p.open("/etc", asNobody)
+	etc, err := p.open("/etc")
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func phpModules(dir, lib string) (map[string]string, error) {
 const texFiles = "/var/lib/texmf"
 
 func (p *plan) takeTeX() error {
-	s, err := p.open(texFiles, asNobody)
+	s, err := p.open(texFiles)
 	if absent(err) || err == nil && (!s.dir || !s.public()) {
 		return nil
 	}

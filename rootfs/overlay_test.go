@@ -102,7 +102,7 @@ func TestOverlaysTakeAreasPlaces(t *testing.T) {
 	if err != nil || at.node.kind != areaNode {
 		t.Fatalf("%+v, %v", at, err)
 	}
-	s, err := p.open(dir, asUser)
+	s, err := p.openNamed(p.rules, dir, false, asUser)
 	if err != nil {
 		t.Fatal(err)
 	}

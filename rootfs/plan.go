@@ -95,10 +95,10 @@ func (p *plan) close() {
 	}
 }
 
-// open is openSource for a source that is not written to and that the plan closes.
-func (p *plan) open(name string, as ownerView) (*source, error) {
+// open is openSource for a part of the host that is not written to, and that the plan closes.
+func (p *plan) open(name string) (*source, error) {
 	p.stamps.add(name)
-	s, err := openSource(name, false, as, p.rules)
+	s, err := openSource(name, false, asNobody, p.rules)
 	if err == nil {
 		p.sources = append(p.sources, s)
 	}
@@ -130,7 +130,7 @@ func (p *plan) openNamed(r *rules, name string, writable bool, as ownerView) (s 
 // rights.
 func (p *plan) openPrefix(name string) (*source, error) {
 	if p.peer == nil {
-		return p.open(name, asNobody)
+		return p.open(name)
 	}
 	p.stamps.add(name)
 	if !path.IsAbs(name) {

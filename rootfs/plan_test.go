@@ -152,7 +152,7 @@ func TestEtcTakesNothingThatUsersCannotRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	etc, err := p.open(dir, asNobody)
+	etc, err := p.open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

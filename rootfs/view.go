@@ -59,7 +59,7 @@ func (p *plan) hostView(part *source) (*view, error) {
 
 // openHost opens a part of the host's own root.
 func (p *plan) openHost(name string) (*source, error) {
-	s, err := p.open(name, asNobody)
+	s, err := p.open(name)
 	if err != nil {
 		return nil, err
 	}
