@@ -53,7 +53,7 @@ func build(name string, refused uint64) (*specs.LinuxSeccomp, error) {
 func defaultProfile(refused uint64) *specs.LinuxSeccomp {
 	const personalityLinux, personalityAsk = 0, 0xffff_ffff
 	return allowList(compute+beyondCompute, slices.Concat(
-		modeRules(refused), socketRules(), ioctlRules(),
+		modeRules(refused), socketRules(), ioctls(pattern{}),
 		personalityRules(personalityLinux, personalityAsk)))
 }
 

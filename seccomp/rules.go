@@ -108,12 +108,6 @@ func refusedTerminalIoctls() []uint64 {
 	return []uint64{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD}
 }
 
-// ioctlRules allow every ioctl but the refused ones. Number and type, the low 16
-// bits, decide; direction and size do not.
-func ioctlRules() []specs.LinuxSyscall {
-	return ioctls(pattern{})
-}
-
 // strictIoctlRules allow the ioctls of terminals, pipes and descriptors ('T', 0x54,
 // without the refused ones) and sharing blocks between files.
 func strictIoctlRules() []specs.LinuxSyscall {
@@ -122,6 +116,8 @@ func strictIoctlRules() []specs.LinuxSyscall {
 		allow("ioctl", bits(1, low32, unix.FICLONERANGE)))
 }
 
+// ioctls allow every ioctl within a pattern but the refused ones. Number and type, the
+// low 16 bits, decide; direction and size do not.
 func ioctls(within pattern) []specs.LinuxSyscall {
 	var rules []specs.LinuxSyscall
 	for _, p := range without(within, 16, refusedTerminalIoctls()...) {
