@@ -50,11 +50,11 @@ func deviceLinks() [][2]string {
 // times does not reach the host. The kernel lets nobody open a node of a file system
 // that was mounted in a user namespace (fs/super.c:alloc_super, SB_I_NODEV), so the
 // mount is made here and not by libcontainer. Where the kernel refuses nodes, the path
-// is empty, with a note.
-func (b *builder) mountDevices(name string) (path, note string, err error) {
+// is empty.
+func (b *builder) mountDevices(name string) (path string, err error) {
 	mnt, err := b.newDevices()
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
 	defer descriptor.CloseFD(mnt)
 	err = b.makeNodes(mnt)
@@ -62,16 +62,16 @@ func (b *builder) mountDevices(name string) (path, note string, err error) {
 		err = tryOpen(mnt, "null")
 	}
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENXIO) {
-		return "", sharedDevices, nil
+		return "", nil
 	}
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
 	if err := unix.Mkdirat(b.base, name, 0o700); err != nil {
-		return "", "", fmt.Errorf("mkdir: %w", err)
+		return "", fmt.Errorf("mkdir: %w", err)
 	}
 	err = withOpen(b.base, name, func(at int) error { return os.NewSyscallError("move_mount", move(mnt, at)) })
-	return filepath.Join(b.dir, name), "", err
+	return filepath.Join(b.dir, name), err
 }
 
 // tryOpen tries to open a node: a device cgroup may allow nodes to be made, and not to be

@@ -88,12 +88,11 @@ func (r *Root) Mount(dir string) (m Mounted, err error) {
 		return m, fmt.Errorf("mount cgroups on %s: /sys/fs/cgroup: %w", dir, err)
 	}
 	m.Path = filepath.Join(dir, "root")
-	var note string
-	if m.Devices, note, err = b.mountDevices("dev"); err != nil {
+	if m.Devices, err = b.mountDevices("dev"); err != nil {
 		return m, fmt.Errorf("mount devices on %s: %w", dir, err)
 	}
-	if note != "" {
-		r.notes = append(r.notes, note)
+	if m.Devices == "" {
+		r.addNote(sharedDevices)
 	}
 	aside := newDir()
 	root.eachLateBind("/", false, func(target string, bind *node) {
