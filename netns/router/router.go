@@ -317,14 +317,10 @@ func (r Router) openAsIs() (_ *lockedRouter, err error) {
 	} else if err = o.state.read(o.host, r.hostLink()); isNoDevice(err) {
 		err = lostDevice(namespace, err)
 	}
-	if err == nil {
-		err = o.repairHost()
-	}
-	if err == nil {
-		err = o.repairResolver()
-	}
-	if err == nil {
-		err = o.repairFollower()
+	for _, repair := range []func() error{o.repairHost, o.repairResolver, o.repairFollower} {
+		if err == nil {
+			err = repair()
+		}
 	}
 	return o, err
 }
