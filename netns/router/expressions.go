@@ -52,6 +52,13 @@ func compareScratch(op expr.CmpOp, data []byte) expr.Any {
 	return &expr.Cmp{Op: op, Register: scratchRegister, Data: data}
 }
 
+// bitwise keeps the bits of the mask in the scratch register, and turns those of xor.
+func bitwise(mask, xor []byte) expr.Any {
+	return &expr.Bitwise{
+		SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: uint32(len(mask)), Mask: mask, Xor: xor,
+	}
+}
+
 // match matches packets of the family.
 func (f family) match() expressions {
 	return expressions{
@@ -103,10 +110,7 @@ func lookupSet(s *nftables.Set, invert bool) expr.Any {
 // matchAnyBit matches if the scratch register has any of the bits.
 func matchAnyBit(bits uint32) expressions {
 	return expressions{
-		&expr.Bitwise{
-			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: 4,
-			Mask: binaryutil.NativeEndian.PutUint32(bits), Xor: make([]byte, 4),
-		},
+		bitwise(binaryutil.NativeEndian.PutUint32(bits), make([]byte, 4)),
 		compareScratch(expr.CmpOpNeq, make([]byte, 4)),
 	}
 }
@@ -149,10 +153,7 @@ func matchProtocol(number byte) expressions {
 // matchPrefix matches if the scratch register has an address within the prefix.
 func (f family) matchPrefix(p netip.Prefix) expressions {
 	return expressions{
-		&expr.Bitwise{
-			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: f.address.Bytes,
-			Mask: net.CIDRMask(p.Bits(), f.bits), Xor: make([]byte, f.address.Bytes),
-		},
+		bitwise(net.CIDRMask(p.Bits(), f.bits), make([]byte, f.address.Bytes)),
 		compareScratch(expr.CmpOpEq, p.Addr().AsSlice()),
 	}
 }

@@ -116,6 +116,11 @@ func (f *firewall) chain(c nftables.Chain) *nftables.Chain {
 	return f.conn.AddChain(&c)
 }
 
+// filter adds a chain that the kernel calls at a hook. The policy is for packets that no rule decides.
+func (f *firewall) filter(name string, hook *nftables.ChainHook, priority *nftables.ChainPriority, policy nftables.ChainPolicy) *nftables.Chain {
+	return f.chain(nftables.Chain{Name: name, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: priority, Policy: &policy})
+}
+
 func (f *firewall) rule(c *nftables.Chain, parts ...expressions) {
 	var all []expr.Any
 	for _, p := range parts {
@@ -245,16 +250,9 @@ func addressWithin(f family, offset uint32, p netip.Prefix) expressions {
 // writeRouter writes the table of a new router. Its rules never change: sandboxes are elements of sets.
 func (f *firewall) writeRouter(a ranges) {
 	f.conn.AddTable(f.table)
-	drop, accept := nftables.ChainPolicyDrop, nftables.ChainPolicyAccept
 	outside := f.chain(nftables.Chain{Name: "outside"})
-	forward := f.chain(nftables.Chain{
-		Name: "forward", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward,
-		Priority: nftables.ChainPriorityFilter, Policy: &drop,
-	})
-	input := f.chain(nftables.Chain{
-		Name: "input", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput,
-		Priority: nftables.ChainPriorityFilter, Policy: &accept,
-	})
+	forward := f.filter("forward", nftables.ChainHookForward, nftables.ChainPriorityFilter, nftables.ChainPolicyDrop)
+	input := f.filter("input", nftables.ChainHookInput, nftables.ChainPriorityFilter, nftables.ChainPolicyAccept)
 	f.rule(forward, matchInput(uplink), expressions{jump(outside)})
 	f.rule(forward, connection(unknown|related), verdict(expr.VerdictDrop))
 	m := f.writeMeter()

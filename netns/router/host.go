@@ -17,12 +17,9 @@ const mark = 1 << 27
 // writeHost writes the host's table, which is missing, for the router behind the link. a has the ranges of the router's addresses.
 func (f *firewall) writeHost(link string, a ranges) {
 	f.conn.AddTable(f.table)
-	filter := func(name string, hook *nftables.ChainHook, priority *nftables.ChainPriority) *nftables.Chain {
-		return f.chain(nftables.Chain{Name: name, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: priority})
-	}
-	marking := filter("mark", nftables.ChainHookPrerouting, nftables.ChainPriorityMangle)
-	forward := filter("forward", nftables.ChainHookForward, nftables.ChainPriorityFilter)
-	input := filter("input", nftables.ChainHookInput, nftables.ChainPriorityFilter)
+	marking := f.filter("mark", nftables.ChainHookPrerouting, nftables.ChainPriorityMangle, nftables.ChainPolicyAccept)
+	forward := f.filter("forward", nftables.ChainHookForward, nftables.ChainPriorityFilter, nftables.ChainPolicyAccept)
+	input := f.filter("input", nftables.ChainHookInput, nftables.ChainPriorityFilter, nftables.ChainPolicyAccept)
 	hide := f.chain(nftables.Chain{
 		Name: "hide", Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting,
 		Priority: nftables.ChainPriorityNATSource,
@@ -52,7 +49,7 @@ func setMark() expressions {
 	rest := binaryutil.NativeEndian.PutUint32(^uint32(mark))
 	return expressions{
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: scratchRegister},
-		&expr.Bitwise{SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: 4, Mask: rest, Xor: bit},
+		bitwise(rest, bit),
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: scratchRegister, SourceRegister: true},
 	}
 }

@@ -34,9 +34,7 @@ func (f *firewall) writeMeter() meter {
 	f.reject(m.refuse)
 	f.rule(m.cut, matchProtocol(unix.IPPROTO_TCP), becomeReset(), verdict(expr.VerdictAccept))
 	f.rule(m.cut, verdict(expr.VerdictDrop))
-	output := f.chain(nftables.Chain{
-		Name: "output", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter,
-	})
+	output := f.filter("output", nftables.ChainHookOutput, nftables.ChainPriorityFilter, nftables.ChainPolicyAccept)
 	f.rule(output, m.charge(expr.MetaKeyOIFNAME))
 	return m
 }
@@ -59,14 +57,8 @@ func becomeReset() expressions {
 	const flags, checksum = 12, 16 // places in the header of TCP: RFC 9293, section 3.1
 	return expressions{
 		&expr.Payload{DestRegister: scratchRegister, Base: expr.PayloadBaseTransportHeader, Offset: flags, Len: 2},
-		&expr.Bitwise{
-			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: 2,
-			Mask: []byte{0xf0, 0}, Xor: []byte{0, 0}, // the length of the header stays
-		},
-		&expr.Bitwise{
-			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: 2,
-			Mask: []byte{0xff, 0xff}, Xor: []byte{0, 0x14}, // RST and ACK
-		},
+		bitwise([]byte{0xf0, 0}, []byte{0, 0}),       // the length of the header stays
+		bitwise([]byte{0xff, 0xff}, []byte{0, 0x14}), // RST and ACK
 		&expr.Payload{
 			OperationType: expr.PayloadWrite, SourceRegister: scratchRegister,
 			Base: expr.PayloadBaseTransportHeader, Offset: flags, Len: 2,
