@@ -59,12 +59,14 @@ func bitwise(mask, xor []byte) expr.Any {
 	}
 }
 
+// matchMeta compares a fact about a packet that is not in the packet.
+func matchMeta(key expr.MetaKey, op expr.CmpOp, data []byte) expressions {
+	return expressions{&expr.Meta{Key: key, Register: scratchRegister}, compareScratch(op, data)}
+}
+
 // match matches packets of the family.
 func (f family) match() expressions {
-	return expressions{
-		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: scratchRegister},
-		compareScratch(expr.CmpOpEq, []byte{f.protocol}),
-	}
+	return matchMeta(expr.MetaKeyNFPROTO, expr.CmpOpEq, []byte{f.protocol})
 }
 
 // load puts an address of the network header into a register.
@@ -72,17 +74,19 @@ func (f family) load(offset, register uint32) expr.Any {
 	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: f.address.Bytes}
 }
 
-// matchInput matches packets that come in through the interface; matchOutput, packets that go out.
-func matchInput(name string) expressions  { return matchDevice(expr.MetaKeyIIFNAME, name) }
-func matchOutput(name string) expressions { return matchDevice(expr.MetaKeyOIFNAME, name) }
+// matchInput matches packets that come in through the interface.
+func matchInput(name string) expressions {
+	return matchMeta(expr.MetaKeyIIFNAME, expr.CmpOpEq, interfaceName(name))
+}
 
-func matchDevice(key expr.MetaKey, name string) expressions {
-	return expressions{&expr.Meta{Key: key, Register: scratchRegister}, compareScratch(expr.CmpOpEq, interfaceName(name))}
+// matchOutput matches packets that go out through the interface.
+func matchOutput(name string) expressions {
+	return matchMeta(expr.MetaKeyOIFNAME, expr.CmpOpEq, interfaceName(name))
 }
 
 // matchOtherOutput matches packets that go out through other interfaces.
 func matchOtherOutput(name string) expressions {
-	return expressions{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: scratchRegister}, compareScratch(expr.CmpOpNeq, interfaceName(name))}
+	return matchMeta(expr.MetaKeyOIFNAME, expr.CmpOpNeq, interfaceName(name))
 }
 
 // The directions of a connection (enum ip_conntrack_dir).
@@ -144,10 +148,7 @@ func jump(to *nftables.Chain) expr.Any { return &expr.Verdict{Kind: expr.Verdict
 
 // matchProtocol matches packets of TCP or UDP.
 func matchProtocol(number byte) expressions {
-	return expressions{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: scratchRegister},
-		compareScratch(expr.CmpOpEq, []byte{number}),
-	}
+	return matchMeta(expr.MetaKeyL4PROTO, expr.CmpOpEq, []byte{number})
 }
 
 // matchPrefix matches if the scratch register has an address within the prefix.

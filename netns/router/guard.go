@@ -21,7 +21,7 @@ func (f *firewall) writeGuard(forward *nftables.Chain) {
 	for _, fam := range families {
 		set := f.set(guarded(fam))
 		f.rule(forward, fam.match(), expressions{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nameRegister}, lookupSet(set, false)},
-			expressions{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: scratchRegister}, compareScratch(expr.CmpOpNeq, []byte(linkPrefix))},
+			matchMeta(expr.MetaKeyOIFNAME, expr.CmpOpNeq, []byte(linkPrefix)),
 			verdict(expr.VerdictDrop))
 	}
 }
