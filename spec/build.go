@@ -117,8 +117,9 @@ func initProcess(args []string) *specs.Process {
 
 func mounts(h Host, shm Size) []specs.Mount {
 	all := []specs.Mount{
-		proc(h.Proc),
-		devices(h.Devices),
+		// A prepared /proc has the options of a mount already. libcontainer makes no nodes and links in a prepared /dev.
+		preparedOr(h.Proc, specs.Mount{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}}),
+		preparedOr(h.Devices, tmpfs("/dev", 64<<10, "mode=755", "noexec")),
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts",
 			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5", "max=" + strconv.Itoa(MaxTerminals)}},
 		tmpfs("/dev/shm", shm, "mode=1777", "nodev", "noexec"),
@@ -127,20 +128,12 @@ func mounts(h Host, shm Size) []specs.Mount {
 	return append(all, h.Binds...)
 }
 
-// proc is /proc. A prepared one has the options of a mount already.
-func proc(prepared string) specs.Mount {
-	if prepared == "" {
-		return specs.Mount{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}}
+// preparedOr shows a prepared directory in place of a mount, if there is one.
+func preparedOr(dir string, mount specs.Mount) specs.Mount {
+	if dir == "" {
+		return mount
 	}
-	return specs.Mount{Destination: "/proc", Type: "bind", Source: prepared, Options: []string{"rbind"}}
-}
-
-// devices is /dev. libcontainer makes no nodes and links in one that is a bind.
-func devices(prepared string) specs.Mount {
-	if prepared == "" {
-		return tmpfs("/dev", 64<<10, "mode=755", "noexec")
-	}
-	return specs.Mount{Destination: "/dev", Type: "bind", Source: prepared, Options: []string{"rbind"}}
+	return specs.Mount{Destination: mount.Destination, Type: "bind", Source: dir, Options: []string{"rbind"}}
 }
 
 // tmpfs is a file system in memory of at most so many bytes, and of one inode for every 4
