@@ -60,17 +60,9 @@ func listenOutside(p spec.PublishedPort) (*os.File, error) {
 		family = "6"
 	}
 	if p.IsUDP {
-		c, err := net.ListenUDP("udp"+family, net.UDPAddrFromAddrPort(p.Host))
-		if err != nil {
-			return nil, err
-		}
-		return fileOf(c)
+		return fileOf(net.ListenUDP("udp"+family, net.UDPAddrFromAddrPort(p.Host)))
 	}
-	l, err := net.ListenTCP("tcp"+family, net.TCPAddrFromAddrPort(p.Host))
-	if err != nil {
-		return nil, err
-	}
-	return fileOf(l)
+	return fileOf(net.ListenTCP("tcp"+family, net.TCPAddrFromAddrPort(p.Host)))
 }
 
 const publisherPrefix = "publisher-"

@@ -60,23 +60,14 @@ func (o *lockedRouter) repairResolver() error {
 // listenInside opens the resolver's sockets in the router.
 func listenInside(namespace *os.File) (packets, streams *os.File, err error) {
 	err = netns.Do(namespace, func() error {
-		udp, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(resolverAddress))
-		if err != nil {
-			return err
-		}
-		if packets, err = fileOf(udp); err != nil {
+		if packets, err = fileOf(net.ListenUDP("udp", net.UDPAddrFromAddrPort(resolverAddress))); err != nil {
 			return err
 		}
 		if err := unix.SetsockoptInt(int(packets.Fd()), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, queryBuffer); err != nil {
 			packets.Close()
 			return os.NewSyscallError("setsockopt", err)
 		}
-		tcp, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(resolverAddress))
-		if err != nil {
-			packets.Close()
-			return err
-		}
-		if streams, err = fileOf(tcp); err != nil {
+		if streams, err = fileOf(net.ListenTCP("tcp", net.TCPAddrFromAddrPort(resolverAddress))); err != nil {
 			packets.Close()
 		}
 		return err
@@ -84,11 +75,17 @@ func listenInside(namespace *os.File) (packets, streams *os.File, err error) {
 	return packets, streams, err
 }
 
-// fileOf turns a socket into a file.
-func fileOf(socket interface {
+// A listener is a socket of package net, for UDP or TCP.
+type listener interface {
 	File() (*os.File, error)
 	Close() error
-}) (*os.File, error) {
+}
+
+// fileOf turns the socket of a successful call of package net into a file.
+func fileOf(socket listener, err error) (*os.File, error) {
+	if err != nil {
+		return nil, err
+	}
 	f, err := socket.File()
 	if err = errors.Join(err, socket.Close()); err != nil && f != nil {
 		f.Close()
