@@ -181,7 +181,7 @@ func TestConffilesAreStamped(t *testing.T) {
 		"tool/later": func() error { return os.Chmod(filepath.Join(dir, "tool/later"), 0o644) },
 		"tool":       func() error { return os.Chmod(filepath.Join(dir, "tool"), 0o711) },
 	} {
-		p := &plan{root: newDir(), rules: &rules{}, stamps: &stampBook{Stamps{host: &HostMounts{}}}}
+		p := &plan{root: newDir(), rules: &rules{}, stamps: &Stamps{host: &HostMounts{}}}
 		etc, err := p.open(dir)
 		if err == nil {
 			err = p.takeConffiles(etc, p.root, []conffiles.File{{Name: "tool/conf"}, {Name: "tool/later"}})
@@ -190,7 +190,7 @@ func TestConffilesAreStamped(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.close()
-		s := &p.stamps.stamps
+		s := p.stamps
 		t.Cleanup(s.host.Close)
 		checkChanged(t, s, "")
 		if err := apply(); err != nil {

@@ -73,8 +73,8 @@ type plan struct {
 	views   []*view
 	// rootView is the view of the host's "/", if parts of the host's root are shown.
 	rootView *view
-	entries  int // added by unfolding
-	stamps   *stampBook
+	entries  int     // added by unfolding
+	stamps   *Stamps // nil: the plan collects none
 	packages *conffiles.Reader
 	copies   func() (*os.File, error)
 	began    time.Time // when the plan was begun: no file was looked at before

@@ -49,7 +49,7 @@ func Open(cfg Config) (*Root, error) {
 	}
 	r.plan, r.trees = p, p.number()
 	if p.stamps != nil {
-		err = p.stamps.stamps.noteMounts()
+		err = p.stamps.noteMounts()
 	}
 	if err == nil {
 		err = r.takeTrees(&spaces)
@@ -125,7 +125,7 @@ func emptyPlan(cfg *Config) (*plan, error) {
 		p.packages = &conffiles.Reader{}
 	}
 	if cfg.HostMounts != nil {
-		p.stamps = &stampBook{Stamps{host: cfg.HostMounts}}
+		p.stamps = &Stamps{host: cfg.HostMounts}
 	}
 	return p, nil
 }

@@ -19,7 +19,7 @@ func TestTooManyOpenFilesDoNotHideFilesOfTheHost(t *testing.T) {
 			_, err := newRules(&Config{Overlays: []string{"/srv"}, Home: "/nowhere"})
 			return err
 		},
-		"stamps": func() error { return new(stampBook).addPattern(dir, "php/"+phpConfigured) },
+		"stamps": func() error { return new(Stamps).addPattern(dir, "php/"+phpConfigured) },
 		"names below /etc": func() error {
 			_, err := etcNames("/etc", []string{"xml", "dpkg"})
 			return err

@@ -55,24 +55,21 @@ func newStamp(name string) stamp {
 	return s
 }
 
-// stampBook collects the stamps of a plan. A nil one collects none.
-type stampBook struct{ stamps Stamps }
-
-// add stamps a path, before the plan looks at the path.
-func (b *stampBook) add(name string) {
-	if b != nil {
-		b.stamps.files = append(b.stamps.files, newStamp(name))
+// add stamps a path, before the plan looks at the path. Nil stamps collect nothing.
+func (s *Stamps) add(name string) {
+	if s != nil {
+		s.files = append(s.files, newStamp(name))
 	}
 }
 
 // addPattern stamps all that a pattern of [glob.Find] below a directory depends on.
-func (b *stampBook) addPattern(dir, pattern string) error {
-	if b == nil {
+func (s *Stamps) addPattern(dir, pattern string) error {
+	if s == nil {
 		return nil
 	}
 	for ; pattern != "." && pattern != "/"; pattern = path.Dir(pattern) {
 		if !strings.ContainsAny(pattern, "*[") {
-			b.add(path.Join(dir, pattern))
+			s.add(path.Join(dir, pattern))
 			continue
 		}
 		found, err := descriptor.Glob(dir, pattern)
@@ -80,7 +77,7 @@ func (b *stampBook) addPattern(dir, pattern string) error {
 			return err
 		}
 		for _, name := range found {
-			b.add(name)
+			s.add(name)
 		}
 	}
 	return nil
@@ -91,7 +88,7 @@ func (r *Root) Stamps() Stamps {
 	if r.plan.stamps == nil {
 		return Stamps{}
 	}
-	return r.plan.stamps.stamps
+	return *r.plan.stamps
 }
 
 // Changed returns the first path of the host that has changed. It is empty if there is none: a

@@ -14,12 +14,12 @@ import (
 
 func stamped(t *testing.T, paths ...string) *Stamps {
 	t.Helper()
-	b := &stampBook{Stamps{host: &HostMounts{}}}
-	t.Cleanup(b.stamps.host.Close)
+	b := &Stamps{host: &HostMounts{}}
+	t.Cleanup(b.host.Close)
 	for _, path := range paths {
 		b.add(path)
 	}
-	return &b.stamps
+	return b
 }
 
 func checkChanged(t *testing.T, s *Stamps, want string) {
