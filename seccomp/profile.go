@@ -88,7 +88,5 @@ func allowList(always string, rules []specs.LinuxSyscall) *specs.LinuxSeccomp {
 }
 
 func sortedNames(group string) []string {
-	names := strings.Fields(group)
-	slices.Sort(names)
-	return names
+	return slices.Sorted(strings.FieldsSeq(group))
 }

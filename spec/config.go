@@ -253,10 +253,7 @@ func (c Config) start() string {
 // Environ returns the environment of the command, sorted by name: the fixed variables,
 // with Env on top. The prefixes are directories that come before those of the fixed PATH.
 func (c Config) Environ(prefixes ...string) []string {
-	path := basePath
-	for _, dir := range slices.Backward(prefixes) {
-		path = dir + ":" + path
-	}
+	path := strings.Join(append(slices.Clip(prefixes), basePath), ":")
 	env := map[string]string{"PATH": path, "HOME": HomePath, "LANG": "C.UTF-8", "TERM": "xterm", "SHELL": "/bin/sh", "USER": UserName}
 	if c.User != nil && c.User.UID == 0 {
 		env["USER"] = "root"

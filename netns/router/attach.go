@@ -1,7 +1,6 @@
 package router
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -378,6 +377,5 @@ func (f *firewall) forgetElements(s *nftables.Set, isGone func(nftables.SetEleme
 
 // linkOf is the name at the beginning of an element's key.
 func linkOf(e nftables.SetElement) string {
-	name, _, _ := bytes.Cut(e.Key[:min(unix.IFNAMSIZ, len(e.Key))], []byte{0})
-	return string(name)
+	return unix.ByteSliceToString(e.Key[:min(unix.IFNAMSIZ, len(e.Key))])
 }
