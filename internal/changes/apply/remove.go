@@ -35,24 +35,15 @@ func (p *Plan) delete(path string, e entry, digest string) {
 // dissolve plans that a directory goes entry by entry, because it cannot be
 // moved.
 func (p *Plan) dissolve(path string, e entry) error {
-	names, err := p.tree.names(path)
+	err := p.tree.each(path, func(at string, e entry) error {
+		if e.dir() {
+			return p.dissolve(at, e)
+		}
+		p.delete(at, e, "")
+		return nil
+	})
 	if err != nil {
 		return err
-	}
-	for _, name := range names {
-		at := layer.Join(path, name)
-		e, err := p.tree.stat(at)
-		switch {
-		case err != nil:
-			return err
-		case e.dir():
-			err = p.dissolve(at, e)
-		default:
-			p.delete(at, e, "")
-		}
-		if err != nil {
-			return err
-		}
 	}
 	a, err := p.tree.attributesAt(path, e)
 	if err != nil {

@@ -189,6 +189,16 @@ func (t *tree) names(path string) ([]string, error) {
 // walk visits all that is below a directory, parents first. Other mounts are
 // visited but not entered.
 func (t *tree) walk(path string, visit func(path string, e entry) error) error {
+	return t.each(path, func(at string, e entry) error {
+		if err := visit(at, e); err != nil || !e.dir() || e.mount {
+			return err
+		}
+		return t.walk(at, visit)
+	})
+}
+
+// each visits the entries of a directory, in order, without those that vanish meanwhile.
+func (t *tree) each(path string, visit func(path string, e entry) error) error {
 	names, err := t.names(path)
 	if err != nil {
 		return err
@@ -199,16 +209,11 @@ func (t *tree) walk(path string, visit func(path string, e entry) error) error {
 		if errors.Is(err, unix.ENOENT) {
 			continue
 		}
+		if err == nil {
+			err = visit(at, e)
+		}
 		if err != nil {
 			return err
-		}
-		if err := visit(at, e); err != nil {
-			return err
-		}
-		if e.dir() && !e.mount {
-			if err := t.walk(at, visit); err != nil {
-				return err
-			}
 		}
 	}
 	return nil

@@ -133,24 +133,12 @@ func (s *saver) copy(path string, e entry, whole bool) error {
 		if err := s.directory(path, e, whole); err != nil || !whole {
 			return err
 		}
-		names, err := s.plan.tree.names(path)
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
-			at := layer.Join(path, name)
-			e, err := s.plan.tree.stat(at)
-			if err != nil {
-				return err
-			}
+		return s.plan.tree.each(path, func(at string, e entry) error {
 			if s.made[at] {
-				continue
+				return nil
 			}
-			if err := s.copy(at, e, true); err != nil {
-				return err
-			}
-		}
-		return nil
+			return s.copy(at, e, true)
+		})
 	}
 	s.made[path] = true
 	if e.fileType() == spec.TypeSocket {
