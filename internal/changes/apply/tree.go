@@ -115,54 +115,44 @@ func (t *tree) parent(path string) (dir int, name string, err error) {
 // open opens a path, with no link followed. The flags must be such that opening has no
 // effect on any file.
 func (t *tree) open(path string, flags int) (*os.File, error) {
-	dir, name, err := t.parent(path)
+	fd, err := t.openFD(path, flags)
 	if err != nil {
 		return nil, err
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// openFD is open. The caller must close the descriptor.
+func (t *tree) openFD(path string, flags int) (int, error) {
+	dir, name, err := t.parent(path)
+	if err != nil {
+		return -1, err
 	}
 	fd, err := beneath(dir, name, flags)
-	if err != nil {
-		return nil, &pathError{path, err}
-	}
-	return os.NewFile(uintptr(fd), path), nil
-}
-
-// openFile opens a regular file for reading.
-func (t *tree) openFile(path string) (*os.File, error) {
-	fd, err := t.openRegular(path)
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), path), nil
-}
-
-// openRegular opens a regular file for reading. The caller must close the descriptor.
-func (t *tree) openRegular(path string) (int, error) {
-	// Opening some devices has effects.
-	if e, err := t.stat(path); err != nil || e.Mode&unix.S_IFMT != unix.S_IFREG {
-		return -1, errors.Join(err, &pathError{path, errNotRegular})
-	}
-	fd, err := t.openSeen(path)
-	if err != nil {
-		return -1, err
-	}
-	if e, err := statFD(fd); err != nil || e.Mode&unix.S_IFMT != unix.S_IFREG {
-		return -1, errors.Join(&pathError{path, errors.Join(err, errNotRegular)}, unix.Close(fd))
-	}
-	return fd, nil
-}
-
-// openSeen opens a path that was a regular file a moment ago. It can be another file now.
-func (t *tree) openSeen(path string) (int, error) {
-	dir, name, err := t.parent(path)
-	if err != nil {
-		return -1, err
-	}
-	fd, err := beneath(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY)
 	if err != nil {
 		return -1, &pathError{path, err}
 	}
 	return fd, nil
 }
+
+// openFile opens a regular file for reading.
+func (t *tree) openFile(path string) (*os.File, error) {
+	// Opening some devices has effects.
+	if e, err := t.stat(path); err != nil || e.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, errors.Join(err, &pathError{path, errNotRegular})
+	}
+	f, err := t.open(path, readSeen)
+	if err != nil {
+		return nil, err
+	}
+	if e, err := statFD(int(f.Fd())); err != nil || e.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, errors.Join(&pathError{path, errors.Join(err, errNotRegular)}, f.Close())
+	}
+	return f, nil
+}
+
+// readSeen are the flags for a path that was a regular file a moment ago. It can be another file now.
+const readSeen = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOFOLLOW | unix.O_NOCTTY
 
 var errNotRegular = errors.New("not a regular file any more")
 

@@ -200,7 +200,7 @@ func (f *savedEntry) copy(from *tree, m *maker) error {
 		}
 	}
 	_, err := m.makeEntry(f.path, &n, func() (int, error) {
-		fd, err := from.openSeen(f.path)
+		fd, err := from.openFD(f.path, readSeen)
 		if err != nil {
 			return -1, err
 		}
