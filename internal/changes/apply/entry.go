@@ -63,8 +63,6 @@ func (i identity) dir() bool { return i.Mode&unix.S_IFMT == unix.S_IFDIR }
 // fileType is the type of an entry, in the words of a change.
 func (i identity) fileType() spec.FileType { return layer.FileTypeOf(i.Mode) }
 
-const wanted = unix.STATX_BASIC_STATS | unix.STATX_BTIME
-
 // stat describes a path. The error is ENOENT for a missing one, also if its parent is not
 // a directory.
 func (t *tree) stat(path string) (entry, error) {
@@ -80,22 +78,17 @@ func (t *tree) stat(path string) (entry, error) {
 }
 
 func statAt(dir int, name string) (entry, error) {
-	var x unix.Statx_t
-	if err := unix.Statx(dir, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, wanted, &x); err != nil {
-		return entry{}, err
-	}
-	return entryOf(&x), nil
+	return statx(dir, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT)
 }
 
-func statFD(fd int) (entry, error) {
+func statFD(fd int) (entry, error) { return statx(fd, "", unix.AT_EMPTY_PATH) }
+
+func statx(dir int, name string, flags int) (entry, error) {
+	const wanted = unix.STATX_BASIC_STATS | unix.STATX_BTIME
 	var x unix.Statx_t
-	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, wanted, &x); err != nil {
+	if err := unix.Statx(dir, name, flags, wanted, &x); err != nil {
 		return entry{}, err
 	}
-	return entryOf(&x), nil
-}
-
-func entryOf(x *unix.Statx_t) entry {
 	e := entry{
 		identity: identity{Ino: x.Ino, Mode: uint32(x.Mode), UID: x.Uid, GID: x.Gid, Size: int64(x.Size), MTime: nanoseconds(x.Mtime)},
 		ctime:    nanoseconds(x.Ctime),
@@ -110,7 +103,7 @@ func entryOf(x *unix.Statx_t) entry {
 	if x.Mask&unix.STATX_BTIME != 0 {
 		e.born = nanoseconds(x.Btime)
 	}
-	return e
+	return e, nil
 }
 
 func nanoseconds(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }

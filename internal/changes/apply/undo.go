@@ -69,7 +69,7 @@ type saver struct {
 	dirs []copiedEntry
 	// files are regular files with one name. They are copied by several goroutines once all
 	// directories are there.
-	files []savedEntry
+	files []place
 	// times are the change times of the saved files.
 	times map[string]int64
 }
@@ -148,7 +148,7 @@ func (s *saver) copy(path string, e entry, whole bool) error {
 	if first, ok := s.links[e.inode()]; ok {
 		return s.maker.link(first, path)
 	}
-	f := savedEntry{path, e}
+	f := place{path, e}
 	if e.links > 1 {
 		s.links[e.inode()] = path
 	} else if e.fileType() == spec.TypeFile {
@@ -180,14 +180,8 @@ func (s *saver) directory(path string, e entry, opaque bool) error {
 	return nil
 }
 
-// A savedEntry is no directory.
-type savedEntry struct {
-	path  string
-	entry entry
-}
-
-// copy makes the entry, as it is in a tree, in the maker's tree.
-func (f *savedEntry) copy(from *tree, m *maker) error {
+// copy makes the entry, which is no directory, as it is in a tree, in the maker's tree.
+func (f *place) copy(from *tree, m *maker) error {
 	e := &f.entry
 	n := node{
 		kind: e.fileType(), attributes: attributesOf(*e),
