@@ -20,7 +20,6 @@ type Report struct {
 
 // report completes the stamps: a rename has changed the ctime of each moved entry.
 func (p *Plan) report(ctx context.Context, r *Report) {
-	stamp := stamper{p, r.Stamps}
 	awaitTick(ctx)
 	removed := map[string]bool{}
 	for i := range p.ops {
@@ -35,16 +34,16 @@ func (p *Plan) report(ctx context.Context, r *Report) {
 		case it.copied != nil:
 		case it.first >= 0: // a rename of one name changes the time of the file, which the others have too
 			first := &p.items[it.first]
-			stamp.noteMoved(first.path(), first.mtime(), first.source)
-			stamp.noteMoved(it.path(), first.mtime(), first.source)
+			p.noteMoved(r.Stamps, first.path(), first.mtime(), first.source)
+			p.noteMoved(r.Stamps, it.path(), first.mtime(), first.source)
 		case !it.inside:
-			stamp.noteMoved(it.path(), it.mtime(), it.source)
+			p.noteMoved(r.Stamps, it.path(), it.mtime(), it.source)
 		}
 	}
-	stamp.touched()
+	p.noteTouched(r.Stamps)
 	for _, k := range p.kin {
 		if _, again := r.Stamps[k.path]; !again {
-			stamp.noteMoved(k.path, k.entry.MTime, 0)
+			p.noteMoved(r.Stamps, k.path, k.entry.MTime, 0)
 		}
 	}
 	for path := range p.o.Stamps {
@@ -64,19 +63,13 @@ func (p *Plan) report(ctx context.Context, r *Report) {
 	}
 }
 
-// A stamper notes the stamps of paths as the apply has left them.
-type stamper struct {
-	plan   *Plan
-	stamps map[string]layer.Stamp
-}
-
 // noteMoved notes the stamp of an entry that was moved into the tree. It notes none if others
 // have changed the entry since.
-func (t stamper) noteMoved(path string, mtime, source int64) {
-	delete(t.stamps, path)
-	e, err := t.plan.tree.stat(path)
+func (p *Plan) noteMoved(stamps map[string]layer.Stamp, path string, mtime, source int64) {
+	delete(stamps, path)
+	e, err := p.tree.stat(path)
 	if err == nil && (e.dir() || e.MTime == mtime) {
-		t.stamps[path] = stampOf(e, source)
+		stamps[path] = stampOf(e, source)
 	}
 }
 
@@ -89,21 +82,21 @@ func stampOf(e entry, source int64) layer.Stamp {
 	return s
 }
 
-// touched stamps the directories in which a step was done and that were there before. It
+// noteTouched notes the stamps of the directories in which a step was done and that were there before. It
 // leaves out those in which others have done something before.
-func (t stamper) touched() {
-	for path, seen := range t.plan.parents {
-		if _, made := t.stamps[path]; made || !seen {
+func (p *Plan) noteTouched(stamps map[string]layer.Stamp) {
+	for path, seen := range p.parents {
+		if _, made := stamps[path]; made || !seen {
 			continue
 		}
-		e, err := t.plan.tree.stat(path)
+		e, err := p.tree.stat(path)
 		if err != nil {
 			continue
 		}
 		s := stampOf(e, 0)
-		before, known := t.plan.o.Stamps[path]
+		before, known := p.o.Stamps[path]
 		s.Touched = !known || before.Touched
-		t.stamps[path] = s
+		stamps[path] = s
 	}
 }
 
