@@ -44,7 +44,7 @@ func (all renamedPlaces) users(r record.Record, group *cgroups.Group) (names []s
 			}
 		}
 	}
-	return usersIn(group, "", func(pid int) (string, error) { return firstUse(pid, in.usedBy) })
+	return usersIn(group, "", in.usedBy)
 }
 
 // usedBy tells how a thread uses one of the directories. proc is the thread's directory of procfs.

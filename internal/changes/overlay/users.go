@@ -26,17 +26,18 @@ func (s *layerSwitch) users() (all []string, err error) {
 			mounts[id] = c
 		}
 	}
-	return usersIn(s.files.Group, "has ", func(pid int) (string, error) { return userOf(pid, mounts) })
+	return usersIn(s.files.Group, "has ", func(thread string) (string, error) { return threadUses(thread, mounts) })
 }
 
-// usersIn describes the processes of a group for which use names a place. The verb stands before the place.
-func usersIn(group *cgroups.Group, verb string, use func(pid int) (string, error)) (all []string, err error) {
+// usersIn describes the processes of a group for which uses names a place, as firstUse calls it. The verb stands before
+// the place.
+func usersIn(group *cgroups.Group, verb string, uses func(thread string) (string, error)) (all []string, err error) {
 	pids, err := group.Procs()
 	if err != nil {
 		return nil, fmt.Errorf("list the sandbox's processes: %w", err)
 	}
 	for _, pid := range pids {
-		where, err := use(pid)
+		where, err := firstUse(pid, uses)
 		if err != nil {
 			return nil, fmt.Errorf("list the files of process %d: %w", pid, err)
 		}
@@ -52,11 +53,6 @@ func usersIn(group *cgroups.Group, verb string, use func(pid int) (string, error
 func nameOf(pid int) string {
 	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // it can have ended
 	return streams.Visible(strings.TrimSuffix(string(name), "\n"))
-}
-
-// userOf names the part of one of the mounts that a process uses, if any.
-func userOf(pid int, mounts map[uint64]*cover) (string, error) {
-	return firstUse(pid, func(thread string) (string, error) { return threadUses(thread, mounts) })
 }
 
 // firstUse calls uses with the directories of procfs of a process's threads, until one has an answer. A thread can
