@@ -89,21 +89,16 @@ func (k *stacker) lowerLayers(c *cover) (all []*os.File, err error) {
 			all = nil
 		}
 	}()
-	open := func(name string) error {
-		f, err := descriptor.OpenDir(k.store, name)
-		if err == nil {
-			all = append(all, f)
-		}
-		return err
-	}
 	if c.Host != "" {
 		f, err := mountns.CloneFile(c.lower)
 		return append(all, f), err
 	}
 	for _, name := range k.record.Own(c.Place) {
-		if err := open(name); err != nil {
+		f, err := descriptor.OpenDir(k.store, name)
+		if err != nil {
 			return all, err
 		}
+		all = append(all, f)
 	}
 	for _, ref := range k.record.Stacks[c.Path].Below {
 		f, err := k.frozen(ref)
