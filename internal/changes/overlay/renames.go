@@ -352,13 +352,13 @@ func (s *layerSwitch) wholeForSwitch(ctx context.Context) (all renamedPlaces, er
 		return nil, err
 	}
 	some, err := all.find(ctx, isPartial)
-	if err == nil && len(some) > 0 {
-		err = some.mounts(s.record)
+	if err != nil || len(some) == 0 {
+		return all, err
 	}
-	if err == nil && len(some) > 0 {
-		err = some.makeWhole(ctx, true)
+	if err := some.mounts(s.record); err != nil {
+		return all, err
 	}
-	return all, err
+	return all, some.makeWhole(ctx, true)
 }
 
 // untieFrozen makes the whole directories of layers opaque that no process uses any more. After an error a fork
@@ -403,16 +403,12 @@ func UntieStopped(ctx context.Context, r record.Record, store *os.File) (left bo
 // HasPartial tells whether a directory in the layers of a sandbox is not whole. [layer.ErrTooDeep] says that this is
 // not known of all.
 func HasPartial(ctx context.Context, r record.Record, store *os.File) (bool, error) {
-	return hasRenamed(ctx, r, store, isPartial)
-}
-
-func hasRenamed(ctx context.Context, r record.Record, store *os.File, wanted func(layer.RenamedDir) bool) (bool, error) {
 	all, err := openOwn(r, store)
 	defer all.close()
 	if err != nil {
 		return false, err
 	}
-	some, err := all.findAll(ctx, wanted)
+	some, err := all.findAll(ctx, isPartial)
 	return len(some) > 0, err
 }
 
