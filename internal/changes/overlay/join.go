@@ -228,7 +228,7 @@ func (w *work) takeBack(ctx context.Context, steps []*step) error {
 	if err := w.Write(w.dir); err != nil {
 		return err
 	}
-	if err := w.finishUndo(ctx); err != nil {
+	if err := w.finish(ctx, "undo", w.Joined); err != nil {
 		return err
 	}
 	return w.tellOthers(ctx)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -65,9 +66,12 @@ func (w *work) resume(ctx context.Context) error {
 	case w.State == txJoined, w.State == txRuns && w.Owner.Lives():
 		return nil
 	case w.State == TxJoins:
-		return w.finishJoin(ctx)
+		if err := w.finish(ctx, "data", w.Since); err != nil {
+			return err
+		}
+		return w.joined(ctx)
 	case w.State == txUndoing:
-		if err := w.finishUndo(ctx); err != nil {
+		if err := w.finish(ctx, "undo", w.Joined); err != nil {
 			return err
 		}
 		return w.undone(ctx)
@@ -75,27 +79,15 @@ func (w *work) resume(ctx context.Context) error {
 	return w.keeper.DiscardIn(w.store, "tx/"+strconv.Itoa(w.number))
 }
 
-// finishUndo undoes the places that are not undone yet, also if others have changed them
-// since.
-func (w *work) finishUndo(ctx context.Context) error {
-	steps, err := w.plan(ctx, "undo", apply.Options{Since: w.Joined, Overwrite: true})
+// finish applies the layers of a name to the places that are not done yet, also if others have changed them
+// since a time.
+func (w *work) finish(ctx context.Context, name string, since time.Time) error {
+	steps, err := w.plan(ctx, name, apply.Options{Since: since, Overwrite: true})
 	defer closeSteps(steps)
 	if err != nil {
 		return err
 	}
 	return w.carryOut(ctx, steps)
-}
-
-func (w *work) finishJoin(ctx context.Context) error {
-	steps, err := w.plan(ctx, "data", apply.Options{Since: w.Since, Overwrite: true})
-	defer closeSteps(steps)
-	if err == nil {
-		err = w.carryOut(ctx, steps)
-	}
-	if err != nil {
-		return err
-	}
-	return w.joined(ctx)
 }
 
 // PartialIn are the places of transactions that have joined, or were undone, only in
