@@ -112,10 +112,7 @@ func (s *layerSwitch) number() error {
 	if err != nil {
 		return err
 	}
-	last := -1
-	if len(taken) > 0 {
-		last = slices.Max(taken)
-	}
+	last := slices.Max(append(taken, -1))
 	s.record.Switch = &record.Switch{Layers: map[string]int{}, Paused: s.files.Paused()}
 	for _, c := range s.covers {
 		if c.Same == "" {

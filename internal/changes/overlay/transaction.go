@@ -121,11 +121,7 @@ func (t *Transaction) name(all *os.File, draft string) error {
 	if err != nil {
 		return err
 	}
-	if len(numbers) > 0 {
-		t.number = slices.Max(numbers)
-	}
-	for {
-		t.number++
+	for t.number = slices.Max(append(numbers, 0)) + 1; ; t.number++ {
 		err := unix.Renameat2(int(all.Fd()), draft, int(all.Fd()), strconv.Itoa(t.number), unix.RENAME_NOREPLACE)
 		if !errors.Is(err, unix.EEXIST) {
 			return err
