@@ -105,7 +105,10 @@ func (t *Transaction) Settle(ctx context.Context, r *spec.Result, alone func(fun
 	w := &work{keeper: t.files.keeper, store: t.store, number: t.number, dir: t.dir, Journal: t.Journal}
 	err := whole
 	if err == nil {
-		err = inPatience(func() error { return alone(func() error { return t.settle(ctx, w) }) })
+		// Another process can hold the sandbox.
+		err = retry(joinPatience, statedir.ErrHeld, func() error {
+			return alone(func() error { return t.settle(ctx, w) })
+		})
 	}
 	r.Notes = append(r.Notes, w.notes...)
 	if err != nil {
@@ -127,11 +130,11 @@ func (t *Transaction) Settle(ctx context.Context, r *spec.Result, alone func(fun
 // before.
 const joinPatience = 10 * time.Minute
 
-// inPatience calls f again while another process holds the sandbox.
-func inPatience(f func() error) error {
-	for end := time.Now().Add(joinPatience); ; {
+// retry calls f again while the result is the error busy, for some time at most.
+func retry(patience time.Duration, busy error, f func() error) error {
+	for end := time.Now().Add(patience); ; {
 		err := f()
-		if !errors.Is(err, statedir.ErrHeld) || time.Now().After(end) {
+		if !errors.Is(err, busy) || time.Now().After(end) {
 			return err
 		}
 	}

@@ -56,12 +56,7 @@ func (v *Files) stop(r record.Record) error {
 	if r.Join.Paused {
 		return nil
 	}
-	for end := time.Now().Add(stillTime); ; {
-		err := v.freeze()
-		if !errors.Is(err, container.ErrNotFrozen) || time.Now().After(end) {
-			return err
-		}
-	}
+	return retry(stillTime, container.ErrNotFrozen, v.freeze)
 }
 
 func (v *Files) freeze() error {
