@@ -305,14 +305,14 @@ func (w *work) carryOut(ctx context.Context, steps []*step) error {
 func (w *work) plan(ctx context.Context, name string, o apply.Options) (steps []*step, err error) {
 	var conflicts []string
 	targets, err := w.targets()
-	if err != nil {
-		return nil, err
-	}
 	defer func() {
 		for _, t := range targets {
 			t.close()
 		}
 	}()
+	if err != nil {
+		return nil, err
+	}
 	end := len(w.Places)
 	if w.Until > 0 {
 		end = w.Until
@@ -426,7 +426,8 @@ func ownerOf(dir *os.File) (apply.Owner, error) {
 	return apply.Owner{UID: st.Uid, GID: st.Gid}, nil
 }
 
-// targets are the directories of the sandbox that the places are, for reading.
+// targets are the directories of the sandbox that the places are, for reading. The caller must close them, also after
+// an error.
 func (w *work) targets() (all []target, err error) {
 	thread, err := mountns.Enter(w.record.Init)
 	if err != nil {
@@ -449,13 +450,7 @@ func (w *work) targets() (all []target, err error) {
 			all[i].dir, err = onHost(all[i].shown, p.Host)
 		}
 	}
-	if err != nil {
-		for _, t := range all {
-			t.close()
-		}
-		return nil, err
-	}
-	return all, nil
+	return all, err
 }
 
 // onHost opens the directory of the host's that a sandbox shows.
