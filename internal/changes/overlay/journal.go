@@ -3,14 +3,10 @@ package overlay
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
@@ -73,12 +69,7 @@ func (j *Journal) Write(dir *os.File) error {
 
 // readJournal reads that of a transaction's directory.
 func readJournal(dir *os.File) (j Journal, err error) {
-	f, err := descriptor.OpenFile(int(dir.Fd()), journalName, descriptor.Beneath, unix.O_RDONLY)
-	if err != nil {
-		return j, fmt.Errorf("journal of a transaction: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(f)
+	data, err := readIn(dir, journalName)
 	if err == nil {
 		err = json.Unmarshal(data, &j)
 	}

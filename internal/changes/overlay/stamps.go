@@ -114,15 +114,10 @@ func readStampLists(dir *os.File) (joined, restored map[string]layer.Stamp, err 
 
 // readStamps returns nil if there is no such list.
 func readStamps(dir *os.File, list string) (map[string]layer.Stamp, error) {
-	f, err := descriptor.OpenFile(int(dir.Fd()), list, descriptor.Beneath, unix.O_RDONLY)
+	data, err := readIn(dir, list)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("stamps of a transaction: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(f)
 	if err != nil {
 		return nil, fmt.Errorf("stamps of a transaction: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -145,6 +146,16 @@ func inTurn(ctx context.Context, store *os.File, what func() error) error {
 // StorePath names something in a store.
 func StorePath(store *os.File, name string) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", store.Fd(), name)
+}
+
+// readIn reads a file in a directory of a store.
+func readIn(dir *os.File, name string) ([]byte, error) {
+	f, err := descriptor.OpenFile(int(dir.Fd()), name, descriptor.Beneath, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
 }
 
 // numbered are the entries of a directory that are numbers.
