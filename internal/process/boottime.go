@@ -7,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,15 +33,10 @@ func SinceBoot() (time.Duration, error) {
 // (time_namespaces(7), Linux 5.6). The kernel adds it to the start times in /proc/PID/stat, too. A process does not
 // change its time namespace, so bootOffset remembers the answer.
 func bootOffset() (time.Duration, error) {
-	if known := ownBootOffset.Load(); known != nil {
-		return *known, nil
-	}
-	offset, err := offsetOf("/proc/self")
-	if err == nil {
-		ownBootOffset.Store(&offset)
-	}
-	return offset, err
+	return ownBootOffset.get(func() (time.Duration, error) { return offsetOf("/proc/self") })
 }
+
+var ownBootOffset remembered[time.Duration]
 
 // offsetOf is bootOffset of the process with this directory of procfs. The file with the offsets is about the time
 // namespace of the children. A process that calls unshare(2) enters the new namespace at its next execve(2), and before
@@ -68,9 +62,6 @@ func offsetOf(proc string) (time.Duration, error) {
 	}
 	return parseOffset(string(text))
 }
-
-// ownBootOffset is nil until the first answer.
-var ownBootOffset atomic.Pointer[time.Duration]
 
 // parseOffset reads the line "boottime SECONDS NANOSECONDS".
 func parseOffset(text string) (time.Duration, error) {

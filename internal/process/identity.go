@@ -8,7 +8,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -122,18 +121,10 @@ func cachedStart(pid int) (uint64, error) {
 	if pid != os.Getpid() {
 		return Started(pid)
 	}
-	if start := ownStart.Load(); start != 0 {
-		return start, nil
-	}
-	start, err := Started(pid)
-	if err == nil {
-		ownStart.Store(start)
-	}
-	return start, err
+	return ownStart.get(func() (uint64, error) { return Started(pid) })
 }
 
-// ownStart is 0 until the first answer.
-var ownStart atomic.Uint64
+var ownStart remembered[uint64]
 
 // exiting is PF_EXITING of a process's flags (linux/sched.h): its files are closed
 // after that, and its processes are gone before it is.
@@ -284,15 +275,7 @@ func (i ID) IsHere() bool {
 // ownNamespace names the pid namespace of this process. A process stays in its pid namespace
 // (pid_namespaces(7)), so ownNamespace remembers the name.
 func ownNamespace() (string, error) {
-	if name := ownNamespaceName.Load(); name != nil {
-		return *name, nil
-	}
-	name, err := os.Readlink("/proc/self/ns/pid")
-	if err == nil {
-		ownNamespaceName.Store(&name)
-	}
-	return name, err
+	return ownNamespaceName.get(func() (string, error) { return os.Readlink("/proc/self/ns/pid") })
 }
 
-// ownNamespaceName is nil until the first answer.
-var ownNamespaceName atomic.Pointer[string]
+var ownNamespaceName remembered[string]
