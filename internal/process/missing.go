@@ -236,12 +236,7 @@ func readHead(f *os.File) ([]byte, error) {
 		return nil, err
 	}
 	defer content.Close()
-	head := make([]byte, headSize)
-	n, err := io.ReadFull(content, head)
-	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return head[:n], err
+	return io.ReadAll(io.LimitReader(content, headSize))
 }
 
 // reopen opens a regular file for reading. O_NONBLOCK does not wait for the holder of a lease.
