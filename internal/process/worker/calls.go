@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"fmt"
 	"os"
 	"unsafe"
 
@@ -86,13 +87,19 @@ func program(calls []uint32, conditions []Condition) []unix.SockFilter {
 // the given calls, and the calls that meet their condition. The process must have no_new_privs.
 func FilterCalls(calls []uint32, conditions []Condition) error {
 	p := program(append(runtimeCalls(), calls...), append(runtimeConditions(), conditions...))
+	return filterAllThreads(p, 0)
+}
+
+// filterAllThreads loads a seccomp filter into all threads. The flags are more than TSYNC.
+func filterAllThreads(p []unix.SockFilter, flags uintptr) error {
 	f := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
-	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&f)))
-	if errno == 0 && thread != 0 {
-		errno = unix.ESRCH
-	}
-	if errno != 0 {
+	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
+		unix.SECCOMP_FILTER_FLAG_TSYNC|flags, uintptr(unsafe.Pointer(&f)))
+	switch {
+	case errno != 0:
 		return os.NewSyscallError("seccomp", errno)
+	case thread != 0:
+		return fmt.Errorf("thread %d takes no filter of system calls", thread)
 	}
 	return nil
 }

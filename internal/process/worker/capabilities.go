@@ -20,7 +20,3 @@ func ReduceCapabilities(capability uint) error {
 	sets[capability/32].Permitted = 1 << (capability % 32)
 	return os.NewSyscallError("capset", unix.Capset(&header, &sets[0]))
 }
-
-// Drop drops all privileges of a worker of [TakeOverPrivileged], for ever, except those that single threads keep:
-// see [KeepCapabilities].
-func Drop() error { return dropPrivileges() }

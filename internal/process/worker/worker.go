@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -125,7 +124,7 @@ func TakeOverConfined(kind string, restrict func(args []string, execute func() e
 
 func withoutPrivileges(work func(args []string) error) func(args []string) error {
 	return func(args []string) error {
-		if err := dropPrivileges(); err != nil {
+		if err := Drop(); err != nil {
 			return err
 		}
 		return work(args)
@@ -135,8 +134,9 @@ func withoutPrivileges(work func(args []string) error) func(args []string) error
 // File is a file of [Start] in a worker, by its place in the list. The caller closes the file.
 func File(place int) *os.File { return os.NewFile(uintptr(gateFile+1+place), "file") }
 
-// dropPrivileges drops all privileges, for ever.
-func dropPrivileges() error {
+// Drop drops all privileges of a worker of [TakeOverPrivileged], for ever, except those that single threads keep:
+// see [KeepCapabilities].
+func Drop() error {
 	if err := syscall.Setgroups(nil); err != nil {
 		return err
 	}
@@ -159,14 +159,5 @@ func setNoNewPrivs() error {
 		return err
 	}
 	allow := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
-	program := unix.SockFprog{Len: 1, Filter: &allow}
-	const flags = unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
-	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&program)))
-	switch {
-	case errno != 0:
-		return os.NewSyscallError("seccomp", errno)
-	case thread != 0:
-		return fmt.Errorf("thread %d takes no filter of system calls", thread)
-	}
-	return nil
+	return filterAllThreads([]unix.SockFilter{allow}, unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
 }
