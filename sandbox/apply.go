@@ -12,6 +12,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/apply"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
 // ApplyOptions choose the changes that are applied, and how.
@@ -244,7 +245,7 @@ func (c *Changes) plan(ctx context.Context, t *layer.Tree, paths []string, o App
 		Setuid: o.Setuid || o.AllowAutorun, Source: t.Source(c.id), Verify: c.verify, Untie: c.untie(t), OverwriteOnly: map[string]bool{},
 	}
 	for _, name := range o.OverwriteOnly {
-		if layer.Beneath(name, t.Path) {
+		if hostpaths.Within(name, t.Path) {
 			options.OverwriteOnly[strings.TrimPrefix(strings.TrimPrefix(name, t.Path), "/")] = true
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
 // Changes are the writes of a sandbox to its overlays. They are live: each call sees the
@@ -231,7 +232,7 @@ func (c *Changes) find(name string) (*layer.Tree, string, error) {
 	name = path.Clean(name)
 	var in *layer.Tree
 	for _, t := range c.trees {
-		if layer.Beneath(name, t.Path) && (in == nil || len(t.Path) > len(in.Path)) {
+		if hostpaths.Within(name, t.Path) && (in == nil || len(t.Path) > len(in.Path)) {
 			in = t
 		}
 	}
@@ -281,7 +282,7 @@ func (c *Changes) choose(paths []string) (choice, error) {
 	for _, name := range paths {
 		above := false
 		for _, t := range c.trees {
-			if path.IsAbs(name) && t.Path != path.Clean(name) && layer.Beneath(t.Path, path.Clean(name)) {
+			if path.IsAbs(name) && t.Path != path.Clean(name) && hostpaths.Within(t.Path, path.Clean(name)) {
 				chosen[t] = append(chosen[t], "")
 				above = true
 			}

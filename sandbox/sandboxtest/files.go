@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/files"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -143,7 +143,7 @@ func checkOverlays(dirs []string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if dir == "/" || slices.ContainsFunc(all, func(other string) bool { return layer.Beneath(dir, other) || layer.Beneath(other, dir) }) {
+		if dir == "/" || slices.ContainsFunc(all, func(other string) bool { return hostpaths.Within(dir, other) || hostpaths.Within(other, dir) }) {
 			return nil, fmt.Errorf("overlay %s %w with a fake, which copies each overlay; name directories other than / that do not lie in each other", dir, sandbox.ErrUnavailable)
 		}
 		all = append(all, dir)

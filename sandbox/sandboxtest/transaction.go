@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -98,7 +98,7 @@ func (i *instance) settle(t *transaction, r *sandbox.Result) error {
 // isTemporary says that a path is in /tmp, and in no overlay.
 func (i *instance) isTemporary(name string) bool {
 	return strings.HasPrefix(name, "tmp/") && !slices.ContainsFunc(i.layers, func(o *overlay) bool {
-		return layer.Beneath(name, o.rel) || layer.Beneath(o.rel, name)
+		return hostpaths.Within(name, o.rel) || hostpaths.Within(o.rel, name)
 	})
 }
 

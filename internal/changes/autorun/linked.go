@@ -7,6 +7,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
 // Linked returns entries for files of a tree under other names: the host has a link
@@ -89,7 +91,7 @@ func (l *links) targetsBelow(name string) (all []string) {
 		case err != nil:
 			return nil //nolint:nilerr // a link that cannot be read leads nowhere that is known
 		case d.Type()&fs.ModeSymlink != 0 && at != name:
-			if target := l.target(at); target != l.tree && beneath(target, l.tree) { // else it is about all of the tree
+			if target := l.target(at); target != l.tree && hostpaths.Within(target, l.tree) { // else it is about all of the tree
 				all = append(all, target)
 			}
 		case d.IsDir() && strings.Count(at, "/")-strings.Count(name, "/") >= maxDeep:
@@ -104,7 +106,7 @@ func (l *links) targetsBelow(name string) (all []string) {
 // link, or leads elsewhere.
 func (l *links) target(name string) string {
 	target, err := resolve(path.Join(l.dir, name))
-	if err != nil || target == path.Join(l.real, name) || !beneath(target, l.tree) && !beneath(l.tree, target) {
+	if err != nil || target == path.Join(l.real, name) || !hostpaths.Within(target, l.tree) && !hostpaths.Within(l.tree, target) {
 		return ""
 	}
 	return target
@@ -126,8 +128,4 @@ func resolve(name string) (string, error) {
 	}
 	dir, err := filepath.EvalSymlinks(path.Dir(link))
 	return path.Join(dir, path.Base(link)), err
-}
-
-func beneath(name, dir string) bool {
-	return name == dir || dir == "/" || strings.HasPrefix(name, dir+"/")
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/autorun"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -28,7 +29,7 @@ func (t *Tree) mark() {
 // isRepository tells whether the host or the sandbox has a file HEAD in a directory.
 func (t *Tree) isRepository(dir string) bool {
 	for _, top := range []string{t.Path, t.real} {
-		if top == "" || !Beneath(dir, top) {
+		if top == "" || !hostpaths.Within(dir, top) {
 			continue
 		}
 		name := strings.Trim(path.Join(strings.TrimPrefix(dir, top), "HEAD"), "/")
@@ -104,7 +105,7 @@ func (m *Marking) begin(dir string) {
 func (m *Marking) Add(c *spec.Change) {
 	mark, _ := m.tree.pathMark(*c)
 	switch {
-	case m.top != "" && Beneath(c.Path, m.top):
+	case m.top != "" && hostpaths.Within(c.Path, m.top):
 		if c.Kind != spec.Deleted {
 			mark = autorun.Mark{Reason: m.reason, Held: true}
 		}

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"path"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -146,11 +145,6 @@ func (t *Tree) Absolute(c spec.Change) spec.Change {
 		c.HardLink = path.Join(t.Path, c.HardLink)
 	}
 	return c
-}
-
-// Beneath says that a path is a directory or lies below it.
-func Beneath(name, dir string) bool {
-	return name == dir || dir == "/" || strings.HasPrefix(name, dir+"/")
 }
 
 // inside translates ids as the layers show them.
