@@ -9,8 +9,6 @@ import (
 
 	"github.com/moby/sys/userns"
 	"golang.org/x/sys/unix"
-
-	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // A Mark is overlayfs's note on a directory of a layer.
@@ -30,28 +28,16 @@ type Mark struct {
 // Changes. It holds the names of the directories above the current one in memory, and
 // nothing else.
 func EachMark(ctx context.Context, dir *os.File, yield func(path string, m Mark) error) error {
-	var failed error
-	w := walker{
-		Stack: &Stack{Layers: []Layer{{Dir: dir}}},
-		o:     Options{Names: true},
-		mark: func(path string, m Mark) {
-			if m != (Mark{}) && failed == nil {
-				failed = yield(path, m)
-			}
-		},
-		yield: func(_ spec.Change, err error) bool {
-			switch {
-			case failed != nil:
-			case ctx.Err() != nil:
-				failed = ctx.Err()
-			case !errors.Is(err, ErrTooDeep):
-				failed = err
-			}
-			return failed == nil
-		},
+	err := find(ctx, &Stack{}, []*os.File{dir}, func(path string, m Mark) error {
+		if m == (Mark{}) {
+			return nil
+		}
+		return yield(path, m)
+	})
+	if errors.Is(err, ErrTooDeep) {
+		return nil
 	}
-	w.walk()
-	return failed
+	return err
 }
 
 var errUntrusted = errors.New("the opaque directories of the layer are not known; read the layer as root, or pass its marks")

@@ -35,7 +35,7 @@ var ErrRenamed = errors.New("was renamed in the sandbox just now; try again")
 // come with the uppermost first. Directories too deep for Changes are left out: if there are any, the list comes
 // with an [ErrTooDeep].
 func FindRenamed(ctx context.Context, layers ...*os.File) (all []RenamedDir, err error) {
-	err = find(ctx, &Stack{renamed: func(r RenamedDir) { all = append(all, r) }}, layers)
+	err = find(ctx, &Stack{renamed: func(r RenamedDir) { all = append(all, r) }}, layers, nil)
 	return all, err
 }
 
@@ -48,12 +48,13 @@ func FindBack(ctx context.Context, since time.Time, layers ...*os.File) (paths [
 			paths = append(paths, path)
 		}
 	}}
-	err = find(ctx, s, layers)
+	err = find(ctx, s, layers, nil)
 	return paths, err
 }
 
-// find walks through layers for the functions of a stack.
-func find(ctx context.Context, s *Stack, layers []*os.File) (err error) {
+// find walks through layers for the functions of a stack, and for mark, if it is not nil. mark gets each directory,
+// and its error ends the walk. The error ErrTooDeep does not end the walk.
+func find(ctx context.Context, s *Stack, layers []*os.File, mark func(path string, m Mark) error) (err error) {
 	for _, dir := range layers {
 		s.Layers = append(s.Layers, Layer{Dir: dir})
 	}
@@ -61,13 +62,19 @@ func find(ctx context.Context, s *Stack, layers []*os.File) (err error) {
 	w := walker{
 		Stack: s,
 		o:     Options{Names: true},
-		yield: func(_ spec.Change, failed error) bool {
-			if ctx.Err() != nil {
-				failed = ctx.Err()
+		mark: func(path string, m Mark) {
+			if mark != nil && err == nil {
+				err = mark(path, m)
 			}
-			if errors.Is(failed, ErrTooDeep) {
+		},
+		yield: func(_ spec.Change, failed error) bool {
+			switch {
+			case err != nil:
+			case ctx.Err() != nil:
+				err = ctx.Err()
+			case errors.Is(failed, ErrTooDeep):
 				tooDeep = failed
-			} else {
+			default:
 				err = failed
 			}
 			return err == nil
