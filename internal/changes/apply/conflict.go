@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
@@ -62,11 +63,11 @@ func (p *Plan) sameAttributes(c *spec.Change) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	notUser := func(name string, _ []byte) bool { return !strings.HasPrefix(name, "user.") || !isData(name) }
+	notUser := func(name string, _ []byte) bool { return !strings.HasPrefix(name, "user.") || !layer.IsData(name) }
 	ours := maps.Clone(c.Xattrs)
 	maps.DeleteFunc(ours, notUser)
 	maps.DeleteFunc(theirs, notUser)
-	return maps.EqualFunc(ours, theirs, equalBytes), nil
+	return maps.EqualFunc(ours, theirs, bytes.Equal), nil
 }
 
 func (p *Plan) sameContent(c *spec.Change, e entry) (bool, error) {

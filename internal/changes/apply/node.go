@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -225,15 +226,6 @@ const (
 	capability = "security.capability"
 )
 
-// isData tells the extended attributes that are a file's own.
-func isData(name string) bool {
-	switch name {
-	case accessACL, defaultACL, capability:
-		return true
-	}
-	return strings.HasPrefix(name, "user.") && !strings.HasPrefix(name, "user.overlay.")
-}
-
 // xattrsOf reads the extended attributes that are an open file's own.
 func xattrsOf(fd int) (map[string][]byte, error) {
 	list, err := grow(func(b []byte) (int, error) { return unix.Flistxattr(fd, b) })
@@ -245,7 +237,7 @@ func xattrsOf(fd int) (map[string][]byte, error) {
 	}
 	found := map[string][]byte{}
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
-		if !isData(name) {
+		if !layer.IsData(name) {
 			continue
 		}
 		value, err := grow(func(b []byte) (int, error) { return unix.Fgetxattr(fd, name, b) })

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -178,7 +179,7 @@ func (p *Plan) merge(c *spec.Change, e entry) error {
 		return err
 	}
 	n := it.node()
-	if old.Mode == n.Mode && old.UID == n.UID && old.GID == n.GID && maps.EqualFunc(old.Xattrs, n.Xattrs, equalBytes) {
+	if old.Mode == n.Mode && old.UID == n.UID && old.GID == n.GID && maps.EqualFunc(old.Xattrs, n.Xattrs, bytes.Equal) {
 		if old.Sec == n.Sec && old.Nsec == n.Nsec {
 			return nil
 		}
@@ -188,8 +189,6 @@ func (p *Plan) merge(c *spec.Change, e entry) error {
 	p.ops = append(p.ops, op{Kind: opAttributes, Path: c.Path, Ino: p.inode(e), New: &n.attributes, Was: &old, Any: p.o.Overwrite})
 	return p.parent(c.Path)
 }
-
-func equalBytes(a, b []byte) bool { return string(a) == string(b) }
 
 // attributesAt reads the attributes of a directory of the tree.
 func (t *tree) attributesAt(path string, e entry) (attributes, error) {
@@ -294,7 +293,7 @@ func (p *Plan) xattrs(c *spec.Change, old *entry) (map[string][]byte, error) {
 	lists := 0
 	for name, value := range c.Xattrs {
 		switch {
-		case !isData(name):
+		case !layer.IsData(name):
 			continue
 		case name == capability && !p.o.Setuid:
 			p.refuse(c.Path, "its file capabilities")

@@ -110,7 +110,7 @@ func (r *xattrReader) ofBase(s *Stack, dir int, name string) (map[string][]byte,
 func (r *xattrReader) changeAttributes(dir int, name string, names []string, ids func(uid, gid uint32) (uint32, uint32, bool)) (map[string][]byte, error) {
 	var all map[string][]byte
 	for _, attr := range names {
-		if !isTold(attr) {
+		if !IsData(attr) {
 			continue
 		}
 		value, err := r.value(dir, name, attr)
@@ -131,7 +131,8 @@ func (r *xattrReader) changeAttributes(dir int, name string, names []string, ids
 	return all, nil
 }
 
-func isTold(attr string) bool {
+// IsData tells the extended attributes that are a file's own, which a change has.
+func IsData(attr string) bool {
 	if strings.HasPrefix(attr, overlayUserPrefix) {
 		return false
 	}
