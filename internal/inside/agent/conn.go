@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sync/semaphore"
@@ -143,9 +144,9 @@ func (c *Conn) begin(ctx context.Context, cmd *Command) (_ *Process, err error) 
 		}
 	}()
 	if cmd.Meanwhile == nil { // the child finds the first message, and need not wait
-		var first []byte
-		first, payload = cutMessage(payload)
-		err = p.setup.trySend(first) // never has to wait: it is the first
+		n := min(len(payload), messageSize)
+		err = p.setup.trySend(payload[:n]) // never has to wait: it is the first
+		payload = payload[n:]
 	}
 	if err == nil {
 		r, fds := cmd.request(size, execTheirs, setupTheirs)
@@ -168,20 +169,14 @@ func (c *Conn) begin(ctx context.Context, cmd *Command) (_ *Process, err error) 
 	return p, nil
 }
 
-// cutMessage cuts off one message: a sixth of a socket's buffer if net.core.wmem_default is the
-// kernel's own.
-func cutMessage(payload []byte) (first, rest []byte) {
-	n := min(len(payload), 32<<10)
-	return payload[:n], payload[n:]
-}
+// messageSize is a sixth of a socket's buffer if net.core.wmem_default is the kernel's own.
+const messageSize = 32 << 10
 
 // sendParts sends the payload. It stops if the child has closed the socket. The child's verdict
 // has the reason.
 func sendParts(ctx context.Context, setup *socket, payload []byte) error {
-	for len(payload) > 0 {
-		var first []byte
-		first, payload = cutMessage(payload)
-		if err := setup.send(ctx, first, nil); errors.Is(err, io.EOF) {
+	for message := range slices.Chunk(payload, messageSize) {
+		if err := setup.send(ctx, message, nil); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
