@@ -54,16 +54,7 @@ func (c *Conn) withhold(ctx context.Context) error {
 		return err
 	}
 	defer answer.close()
-	e, _, err := answer.receive(ctx, false)
-	switch {
-	case err != nil:
-		return err
-	case e.kind == eventFailed:
-		return &StartError{e.stage, e.errno, ""}
-	case e.kind != eventWithheld:
-		return fmt.Errorf("event %d out of turn", e.kind)
-	}
-	return nil
+	return answer.expect(ctx, eventWithheld)
 }
 
 // sendOneWay is sendRequest for a request without an answer.
@@ -101,15 +92,9 @@ func (c *Conn) attach(ctx context.Context, id ExecID) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, _, err := exec.receive(ctx, false)
-	switch {
-	case err != nil:
-	case e.kind == eventFailed && e.stage == StageID && e.errno == syscall.ESRCH:
+	err = exec.expect(ctx, eventAttached)
+	if failed, ok := errors.AsType[*StartError](err); ok && failed.Stage == StageID && failed.Errno == syscall.ESRCH {
 		err = ErrNoExec
-	case e.kind == eventFailed:
-		err = &StartError{e.stage, e.errno, ""}
-	case e.kind != eventAttached:
-		err = fmt.Errorf("event %d out of turn", e.kind)
 	}
 	if err != nil {
 		return nil, errors.Join(err, exec.close())

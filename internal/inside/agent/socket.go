@@ -142,6 +142,20 @@ func (s *socket) receive(ctx context.Context, wantFile bool) (event, int, error)
 	return r.parse()
 }
 
+// expect receives an event of a kind, or the failure in its place.
+func (s *socket) expect(ctx context.Context, kind eventKind) error {
+	e, _, err := s.receive(ctx, false)
+	switch {
+	case err != nil:
+		return err
+	case e.kind == eventFailed:
+		return &StartError{e.stage, e.errno, ""}
+	case e.kind != kind:
+		return fmt.Errorf("event %d out of turn", e.kind)
+	}
+	return nil
+}
+
 // await waits for the next message.
 func (s *socket) await(ctx context.Context, r *receivedMessage, message []byte, wantFile bool) error {
 	err := s.wait(ctx, func(fd uintptr) bool {
