@@ -186,8 +186,8 @@ func (p *prober) fix(info Info, cause error) string {
 	if missing, ok := errors.AsType[*absentError](cause); ok && missing.fix != "" {
 		return missing.fix
 	}
-	if _, _, v, err := running(); err == nil && v.Before(info.Since) {
-		return fmt.Sprintf("run Linux %s or newer, this is %s", info.Since, v)
+	if h, err := running(); err == nil && h.Version.Before(info.Since) {
+		return fmt.Sprintf("run Linux %s or newer, this is %s", info.Since, h.Version)
 	}
 	var fixes []string
 	for _, s := range Settings() {

@@ -20,9 +20,7 @@ type Host struct {
 
 // Describe returns the host this process runs on.
 func Describe() (Host, error) {
-	var h Host
-	var err error
-	h.Release, h.Machine, h.Version, err = running()
+	h, err := running()
 	h.Container = container()
 	return h, err
 }

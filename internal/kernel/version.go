@@ -26,15 +26,14 @@ func parseVersion(release string) (Version, error) {
 	return v, nil
 }
 
-// running is the kernel's release in its own words, as a version, and the
-// name of the machine ("x86_64"), from uname(2).
-func running() (release, machine string, v Version, err error) {
+// running describes the kernel and the machine, from uname(2).
+func running() (h Host, err error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
-		return "", "", Version{}, fmt.Errorf("uname: %w", err)
+		return h, fmt.Errorf("uname: %w", err)
 	}
-	release = unix.ByteSliceToString(u.Release[:])
-	machine = unix.ByteSliceToString(u.Machine[:])
-	v, err = parseVersion(release)
-	return release, machine, v, err
+	h.Release = unix.ByteSliceToString(u.Release[:])
+	h.Machine = unix.ByteSliceToString(u.Machine[:])
+	h.Version, err = parseVersion(h.Release)
+	return h, err
 }
