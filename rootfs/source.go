@@ -13,8 +13,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // source is something of the host to attach: a directory, a regular file or a socket,
@@ -227,9 +228,8 @@ func examine(fd int) (foundFile, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
 		return f, nil
 	}
-	buf := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(fd, "", buf)
-	f.link = string(buf[:n])
+	var err error
+	f.link, err = descriptor.ReadLink(fd, "")
 	return f, err
 }
 

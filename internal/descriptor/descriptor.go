@@ -84,6 +84,16 @@ func OpenIn(dir *os.File, path string, way Way, flags int) (fd int, err error) {
 	return fd, nil
 }
 
+// ReadLink reads a symbolic link in a directory. An empty name is the link that dir itself is, opened with O_PATH.
+func ReadLink(dir int, name string) (string, error) {
+	target := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(dir, name, target)
+	if err != nil {
+		return "", err
+	}
+	return string(target[:n]), nil
+}
+
 // Use calls f with the number of a file or socket that another goroutine may close
 // meanwhile. Unlike File.Fd it does not change the mode of the file: that would let a
 // terminal's master block for each process that has it. The error is f's, or os.ErrClosed.

@@ -197,13 +197,12 @@ func (s *search) follow(name string) (f *os.File, last string, err error) {
 		if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {
 			return os.NewFile(uintptr(fd), last), last, err
 		}
-		buf := make([]byte, unix.PathMax)
-		n, err := unix.Readlinkat(fd, "", buf)
+		target, err := descriptor.ReadLink(fd, "")
 		descriptor.CloseFD(fd)
 		if err != nil {
 			return nil, last, err
 		}
-		if target := string(buf[:n]); path.IsAbs(target) {
+		if path.IsAbs(target) {
 			last = target
 		} else {
 			last = path.Dir(last) + "/" + target

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -95,12 +96,11 @@ func (t *tree) readlink(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	b := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(dir, name, b)
+	link, err := descriptor.ReadLink(dir, name)
 	if err != nil {
 		return "", &pathError{path, err}
 	}
-	return string(b[:n]), nil
+	return link, nil
 }
 
 // victim returns the digest of a directory that is removed or replaced, and refuses a

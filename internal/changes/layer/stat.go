@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -72,15 +73,11 @@ func fill(c *spec.Change, st *unix.Statx_t, ids func(uid, gid uint32) (uint32, u
 
 // readLink is a symbolic link's target.
 func readLink(dir int, name string) (string, error) {
-	buf := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(dir, name, buf)
+	target, err := descriptor.ReadLink(dir, name)
 	if err == unix.EINVAL {
 		err = unix.ENOENT // it is no link any more
 	}
-	if err != nil {
-		return "", err
-	}
-	return string(buf[:n]), nil
+	return target, err
 }
 
 // sameFile tells of two files, not directories, of the same type whether the one

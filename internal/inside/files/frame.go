@@ -179,22 +179,23 @@ func flag(set bool) byte {
 func parseAnswer(b []byte) (answer, error) {
 	c := cursor{left: b}
 	a := answer{id: c.word(), code: c.word(), handle: c.word(), last: c.byte() != 0}
-	if n := c.word(); n > listBatch {
-		c.fail(strconv.Itoa(int(n)) + " entries at once")
-	} else {
-		for range n {
-			a.infos = append(a.infos, c.info())
-		}
-	}
-	if n := c.word(); n > maxBatch {
-		c.fail(strconv.Itoa(int(n)) + " events at once")
-	} else {
-		for range n {
-			a.events = append(a.events, c.event())
-		}
-	}
+	a.infos = list(&c, listBatch, "entries", c.info)
+	a.events = list(&c, maxBatch, "events", c.event)
 	a.data = c.bytes(chunk)
 	return a, c.end()
+}
+
+// list reads a number, and as many values of a kind.
+func list[T any](c *cursor, limit uint32, kind string, next func() T) (all []T) {
+	n := c.word()
+	if n > limit {
+		c.fail(strconv.Itoa(int(n)) + " " + kind + " at once")
+		return nil
+	}
+	for range n {
+		all = append(all, next())
+	}
+	return all
 }
 
 // A cursor reads appended values. After one that it cannot read, all are zero.

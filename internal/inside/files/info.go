@@ -42,13 +42,6 @@ type Event struct {
 	Dir bool
 }
 
-// statInfo has the facts of stat(2).
-func statInfo(name string, st *unix.Stat_t) Info {
-	return Info{
-		Name: name, Size: st.Size, Mode: fileMode(st.Mode), ModTime: time.Unix(st.Mtim.Unix()), UID: st.Uid, GID: st.Gid,
-	}
-}
-
 // fileMode is a mode of the kernel's in Go's form.
 func fileMode(mode uint32) fs.FileMode {
 	m := fs.FileMode(mode & 0o777)

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -115,17 +116,15 @@ func infoAt(dir int, name string) (Info, error) {
 	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return Info{}, err
 	}
-	i := statInfo(name, &st)
+	i := Info{
+		Name: name, Size: st.Size, Mode: fileMode(st.Mode), ModTime: time.Unix(st.Mtim.Unix()), UID: st.Uid, GID: st.Gid,
+	}
 	if i.Mode&fs.ModeSymlink == 0 {
 		return i, nil
 	}
-	b := make([]byte, maxPath)
-	n, err := unix.Readlinkat(dir, name, b)
-	if err == unix.EINVAL { // it is another by now
-		return i, nil
-	}
-	if err == nil {
-		i.Link = string(b[:n])
+	var err error
+	if i.Link, err = descriptor.ReadLink(dir, name); err == unix.EINVAL { // it is another by now
+		err = nil
 	}
 	return i, err
 }
