@@ -37,7 +37,7 @@ func MakeWhole(ctx context.Context, merged, upper *os.File, path string, mark bo
 	if err := copyUp(above, name); err != nil { // a layer of a snapshot may have the redirect
 		return unlessGone(path, err)
 	}
-	return unlessGone(path, c.directory(path, 0))
+	return unlessGone(path, c.walk(path, 0, c.level))
 }
 
 // MakeOpaque has the kernel read a whole directory, and all directories below, from the layer only.
@@ -47,7 +47,7 @@ func MakeOpaque(ctx context.Context, upper *os.File, path string) error {
 		return err
 	}
 	c := copier{ctx: ctx, upper: upper}
-	return unlessGone(path, c.opaque(path, 0))
+	return unlessGone(path, c.walk(path, 0, c.notOpaque))
 }
 
 // NoteUntied removes the mark of MakeWhole from an opaque directory, once the kernel has forgotten the directory.
@@ -79,32 +79,33 @@ type copier struct {
 	xattrs        xattrReader
 }
 
-// directory makes one whole that the layer has already.
-func (c *copier) directory(path string, depth int) error {
+// walk marks a directory of the layer, after those below it. level returns the directories in one, and the attribute for
+// its mark, if it gets one.
+func (c *copier) walk(path string, depth int, level func(path string, depth int) (dirs []string, attr string, err error)) error {
 	if depth > maxDepth || len(path) > maxPath {
 		return ErrTooDeep
 	}
-	dirs, attr, err := c.level(path)
-	if err != nil || attr == "" {
+	dirs, attr, err := level(path, depth)
+	if err != nil {
 		return err
 	}
-	if depth > 0 {
-		attr = wholeXattr // only the topmost one can have its redirect in a layer below
-	}
 	for _, name := range dirs {
-		if err := c.directory(Join(path, name), depth+1); err != nil && !isGone(err) {
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
+		if err := c.walk(Join(path, name), depth+1, level); err != nil && !isGone(err) {
 			return err
 		}
 	}
-	if !c.mark {
+	if attr == "" {
 		return nil
 	}
 	return setMark(c.upper, path, attr)
 }
 
-// level copies the entries of a directory, without those further down. It returns the directories among them,
-// and the attribute for the mark: none for a directory that is whole already.
-func (c *copier) level(path string) (dirs []string, attr string, err error) {
+// level copies the entries of a directory, without those further down. It returns nothing for a directory that is whole
+// already.
+func (c *copier) level(path string, depth int) (dirs []string, attr string, err error) {
 	dir, err := openDirectory(int(c.upper.Fd()), path)
 	if err != nil {
 		return nil, "", err
@@ -114,9 +115,12 @@ func (c *copier) level(path string) (dirs []string, attr string, err error) {
 	if err != nil || m.Opaque || m.whole {
 		return nil, "", err
 	}
-	attr = wholeXattr
-	if m.redirect == "" { // a layer below has the redirect
+	switch {
+	case !c.mark:
+	case depth == 0 && m.redirect == "": // a layer below has the redirect, as only the topmost directory can
 		attr = opaqueXattr
+	default:
+		attr = wholeXattr
 	}
 	dirs, err = c.entries(path, dir)
 	return dirs, attr, err
@@ -176,39 +180,19 @@ func copyUp(dir int, name string) error {
 // errForeign is about an entry whose owner has no id in the sandbox.
 var errForeign = errors.New("belongs to another user of the host")
 
-// opaque marks a directory after those below it.
-func (c *copier) opaque(path string, depth int) error {
-	if depth > maxDepth || len(path) > maxPath {
-		return ErrTooDeep
-	}
-	dirs, err := c.notOpaque(path)
-	if err != nil {
-		return err
-	}
-	for _, name := range dirs {
-		if err := c.ctx.Err(); err != nil {
-			return err
-		}
-		if err := c.opaque(Join(path, name), depth+1); err != nil && !isGone(err) {
-			return err
-		}
-	}
-	return setMark(c.upper, path, opaqueXattr)
-}
-
 // notOpaque lists the directories in a directory of the layer that is not opaque yet.
-func (c *copier) notOpaque(path string) (dirs []string, err error) {
+func (c *copier) notOpaque(path string, _ int) (dirs []string, attr string, err error) {
 	dir, err := openDirectory(int(c.upper.Fd()), path)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer unix.Close(dir)
 	if m, err := c.xattrs.marks(dir); err != nil || m.Opaque {
-		return nil, err
+		return nil, "", err
 	}
 	all, err := c.names.entries(nil, dir, 0)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	for _, e := range all {
 		var st unix.Statx_t
@@ -216,7 +200,7 @@ func (c *copier) notOpaque(path string) (dirs []string, err error) {
 			dirs = append(dirs, e.name)
 		}
 	}
-	return dirs, nil
+	return dirs, opaqueXattr, nil
 }
 
 func setMark(upper *os.File, path, attr string) error {
