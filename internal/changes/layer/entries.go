@@ -53,23 +53,6 @@ func (r *reader) entries(into []entry, fd int, layer uint16) ([]entry, error) {
 	}
 }
 
-// atMost reads a directory that has not many more entries than a limit, nil
-// where it has.
-func (r *reader) atMost(limit, fd int) ([]entry, error) {
-	all := []entry{}
-	for {
-		before := len(all)
-		var err error
-		all, err = r.readMore(all, fd, 0)
-		if err != nil || len(all) == before {
-			return inOrder(all), err
-		}
-		if len(all) > limit {
-			return nil, nil
-		}
-	}
-}
-
 // readMore reads on; at the end of the directory it adds nothing. The read bytes stay in
 // memory of their own, and the names are parts of it.
 func (r *reader) readMore(into []entry, fd int, layer uint16) ([]entry, error) {

@@ -62,17 +62,24 @@ func (w *walker) readAll(d *directory) error {
 // have several times as many.
 const manyNames = 8
 
+// readNames reads the base's directory. It returns nil for a directory with several times as many names, and where
+// there is an error: then each name is looked up.
 func (w *walker) readNames(d *directory) []entry {
 	fd, err := openPath(d.base, "", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil
 	}
 	defer unix.Close(fd)
-	names, err := w.entries.atMost(4*len(d.entries), fd)
-	if err != nil {
-		return nil // each is looked up then
+	for names := []entry{}; len(names) <= 4*len(d.entries); {
+		before := len(names)
+		if names, err = w.entries.readMore(names, fd, 0); err != nil {
+			return nil
+		}
+		if len(names) == before {
+			return inOrder(names)
+		}
 	}
-	return names
+	return nil
 }
 
 // readError: a directory that may not be read was opened only to look names up.
