@@ -231,7 +231,7 @@ const tellTime = 30 * time.Second
 
 func (c *Changes) plan(ctx context.Context, t *layer.Tree, paths []string, o ApplyOptions) (*treePlan, error) {
 	// Else the plan would be made of a tree that another apply has changed half-way.
-	earlier, err := apply.Recover(t.Top, c.tellOwn(ctx, t))
+	earlier, err := apply.Recover(t.Top, false, c.tellOwn(ctx, t))
 	if err != nil {
 		return nil, err
 	}

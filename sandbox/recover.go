@@ -57,7 +57,7 @@ const forgotten = "the sandbox cannot note this, so the next apply says that the
 
 // recoverTree leaves applies of another user, and applies that are still going on.
 func recoverTree(name string, dir *os.File, tell func(source string, stamps map[string]layer.Stamp) error) (apply.Recovery, error) {
-	done, err := apply.Recover(dir, tell)
+	done, err := apply.Recover(dir, false, tell)
 	switch {
 	case errors.Is(err, apply.ErrBusy), errors.Is(err, apply.ErrForeign), errors.Is(err, fs.ErrPermission):
 		return done, nil

@@ -58,7 +58,7 @@ type Options struct {
 	OverwriteOnly map[string]bool
 
 	// View says that the tree is the view that a sandbox has of a tree in its store: see
-	// [RecoverView]. Such an apply is not durable, since no sandbox outlives a crash of the host.
+	// [Recover]. Such an apply is not durable, since no sandbox outlives a crash of the host.
 	View bool
 
 	// Verify, if it is not nil, is called by Commit when all content was read and

@@ -192,11 +192,11 @@ func TestASwappedParentLeadsNowhere(t *testing.T) {
 		t.Errorf("%d applied, %d not: the swaps made no difference", done, failed)
 	}
 	tree := openDir(t, a.tree)
-	ended, err := Recover(tree, nil)
+	ended, err := Recover(tree, false, nil)
 	a.kept = append(a.kept, ended.Kept...)
 	if err != nil { // what is to be restored has the other name now
 		sh(t, a.tree, `mv -T p x; mv -T l p; mv -T x l`)
-		ended, err := Recover(tree, nil)
+		ended, err := Recover(tree, false, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -51,7 +51,7 @@ var ErrUnfinished = errors.New("the apply has not ended")
 // endEarlier ends killed applies. If there was one, the plan may be of a tree that was changed half-way.
 func (p *Plan) endEarlier() error {
 	leave := func(string, map[string]layer.Stamp) error { return ErrUntold } // another caller tells the stamps
-	earlier, err := recoverAll(p.target, p.o.View, leave)
+	earlier, err := Recover(p.target, p.o.View, leave)
 	if err == nil && (earlier.Finished || earlier.TakenBack) {
 		err = naming(p.wrapError(errors.New("an earlier apply was killed; it is completed or taken back now, and this apply has changed nothing; try again")), earlier.Kept)
 	}

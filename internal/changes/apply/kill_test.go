@@ -120,7 +120,7 @@ func (k *interruptedApply) anywhere(every int) {
 		trace := k.strike("apply", n)
 		what := fmt.Sprintf("%d, %v", n, trace.Points[len(trace.Points)-1])
 		tree := openDir(t, k.tree)
-		_, err := Recover(tree, nil)
+		_, err := Recover(tree, false, nil)
 		tree.Close() // or an overlay could not be unmounted
 		if err != nil {
 			t.Fatalf("killed at %s: %v", what, err)
@@ -149,7 +149,7 @@ func TestKilledAgainWhileItRecovers(t *testing.T) {
 			}
 			kills++
 		}
-		if _, err := Recover(openDir(t, k.tree), nil); err != nil {
+		if _, err := Recover(openDir(t, k.tree), false, nil); err != nil {
 			t.Fatalf("killed at %d and again: %v", n, err)
 		}
 		k.settled(fmt.Sprint(n))
@@ -174,7 +174,7 @@ func TestKilledAndTheTreeChangedIsRolledBack(t *testing.T) {
 		k.strike("apply", n)
 		k.host("if [ $(cat modified) = old ]; then echo other > modified; fi")
 		now := slices.DeleteFunc(slices.Clone(k.before), func(l string) bool { return l[:10] == `"modified"` })
-		if _, err := Recover(openDir(t, k.tree), nil); err != nil {
+		if _, err := Recover(openDir(t, k.tree), false, nil); err != nil {
 			t.Fatalf("killed at %d: %v", n, err)
 		}
 		k.clean()
@@ -252,7 +252,7 @@ func TestKilledAndThenEditedLosesNothing(t *testing.T) {
 			killed := byPath(describeTree(t, k.tree))
 			k.host(edit)
 			edited := byPath(describeTree(t, k.tree))
-			done, err := Recover(openDir(t, k.tree), nil)
+			done, err := Recover(openDir(t, k.tree), false, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

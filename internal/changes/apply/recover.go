@@ -33,19 +33,12 @@ var ErrUntold = errors.New("an apply of another sandbox was not told")
 // stamp of a removed path is zero. If tell fails, the next Recover calls it again with these
 // stamps. Recover returns the error of tell, except ErrUntold. tell can be nil.
 //
+// A sandbox's view of a tree also shows the journals of applies to the host's tree. Recover does not touch them
+// if view is set, as in Options.
+//
 // Errors: ErrBusy while another apply to the tree goes on; ErrForeign after the end of all
 // applies that are not foreign.
-func Recover(target *os.File, tell func(source string, stamps map[string]layer.Stamp) error) (Recovery, error) {
-	return recoverAll(target, false, tell)
-}
-
-// RecoverView is Recover for a sandbox's view of a tree. The view also shows the journals
-// of applies to the host's tree. RecoverView does not touch them.
-func RecoverView(target *os.File, tell func(source string, stamps map[string]layer.Stamp) error) (Recovery, error) {
-	return recoverAll(target, true, tell)
-}
-
-func recoverAll(target *os.File, view bool, tell func(string, map[string]layer.Stamp) error) (Recovery, error) {
+func Recover(target *os.File, view bool, tell func(source string, stamps map[string]layer.Stamp) error) (Recovery, error) {
 	var all Recovery
 	names, err := journals(target)
 	if err != nil {

@@ -341,7 +341,7 @@ func TestARecordThatNoApplyHasWrittenIsNotFollowed(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := describeTree(t, b.tree)
-			if _, err := Recover(target, nil); !errors.Is(err, errForged) {
+			if _, err := Recover(target, false, nil); !errors.Is(err, errForged) {
 				t.Errorf("recovered: %v", err)
 			}
 			b.wantSame(before, describeTree(t, b.tree))
@@ -404,7 +404,7 @@ func TestWhatIsAbandonedIsNotFollowed(t *testing.T) {
 	if err := unix.Unmount(busy, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Recover(target, nil); err != nil {
+	if _, err := Recover(target, false, nil); err != nil {
 		t.Error(err)
 	}
 	b.clean()
@@ -578,7 +578,7 @@ func TestADirectoryThatNoApplyHasMadeIsNotRemoved(t *testing.T) {
 	b := newBox(t, "echo a > f")
 	b.host("mkdir -m 700 private; echo precious > private/1; echo precious > private/done; mv private " + journalPrefix + "aa")
 	before := describeTree(t, b.tree)
-	if _, err := Recover(openDir(t, b.tree), nil); !errors.Is(err, ErrForeign) {
+	if _, err := Recover(openDir(t, b.tree), false, nil); !errors.Is(err, ErrForeign) {
 		t.Errorf("recovered: %v", err)
 	}
 	b.wantSame(before, describeTree(t, b.tree))
@@ -613,7 +613,7 @@ func TestAForeignJournalHidesNoOther(t *testing.T) {
 	}
 	j.dir.Close()
 	b.host("mkdir -m 700 " + journalPrefix + "!; chown 1000 " + journalPrefix + "!")
-	done, err := Recover(target, nil)
+	done, err := Recover(target, false, nil)
 	if !errors.Is(err, ErrForeign) || !done.Finished {
 		t.Errorf("recovered: %+v, %v", done, err)
 	}

@@ -46,6 +46,6 @@ func recoverRole(args []string) error {
 		return err
 	}
 	defer tree.Close()
-	_, err = Recover(tree, nil)
+	_, err = Recover(tree, false, nil)
 	return err
 }

@@ -24,7 +24,7 @@ func TestStampsAreToldUntilTheyAreStored(t *testing.T) {
 	}
 	broken := errors.New("the disk is full")
 	for _, refusal := range []error{broken, ErrUntold} {
-		_, err := Recover(openDir(t, b.tree), func(string, map[string]layer.Stamp) error { return refusal })
+		_, err := Recover(openDir(t, b.tree), false, func(string, map[string]layer.Stamp) error { return refusal })
 		if errors.Is(refusal, ErrUntold) != (err == nil) {
 			t.Errorf("%v became %v", refusal, err)
 		}
@@ -33,7 +33,7 @@ func TestStampsAreToldUntilTheyAreStored(t *testing.T) {
 		}
 	}
 	got := map[string]layer.Stamp{}
-	_, err = Recover(openDir(t, b.tree), func(source string, stamps map[string]layer.Stamp) error {
+	_, err = Recover(openDir(t, b.tree), false, func(source string, stamps map[string]layer.Stamp) error {
 		if source != "box" {
 			t.Errorf("stamps of %q", source)
 		}
@@ -64,7 +64,7 @@ func TestOtherNamesAreKnownAfterARecovery(t *testing.T) {
 	if err := p.Leave(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Recover(openDir(t, b.tree), func(_ string, told map[string]layer.Stamp) error {
+	_, err := Recover(openDir(t, b.tree), false, func(_ string, told map[string]layer.Stamp) error {
 		maps.Copy(stamps, told)
 		return nil
 	})

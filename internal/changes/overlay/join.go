@@ -361,13 +361,10 @@ func (w *work) hasLayer(i int, name string) bool {
 // out.
 func (w *work) step(i int, name string, to target, o apply.Options) (*step, error) {
 	host := w.Places[i].Host
-	recoverIn := apply.Recover
-	if host == "" {
-		recoverIn, o.View = apply.RecoverView, true
-	}
+	o.View = host == ""
 	o.Source = w.source(i)
 	finished := false
-	earlier, err := recoverIn(to.dir, func(source string, stamps map[string]layer.Stamp) error {
+	earlier, err := apply.Recover(to.dir, o.View, func(source string, stamps map[string]layer.Stamp) error {
 		if source != o.Source {
 			return apply.ErrUntold
 		}
