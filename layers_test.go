@@ -22,7 +22,7 @@ const module = "github.com/sandbox-runtime/sandbox-runtime"
 var layers = [][]string{
 	{"internal/descriptor", "internal/disk/draft", "internal/disk/fsmount"},
 	{"internal/process"},
-	{"internal/inside/streams", "internal/kernel", "internal/network/nameserver", "internal/disk/store", "internal/testing/testhost", "internal/disk/watch", "internal/process/worker", "rootfs/hostpaths", "rootfs/userns", "images/name"},
+	{"internal/inside/streams", "internal/kernel", "internal/network/nameserver", "internal/disk/store", "internal/testing/testhost", "internal/disk/erase", "internal/disk/watch", "internal/process/worker", "rootfs/hostpaths", "rootfs/userns", "images/name"},
 	{"rootfs/languages", "rootfs/conffiles"},
 	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs", "netns", "netns/resolver", "netns/publisher", "internal/cli/engine", "internal/inside/files", "internal/network/egress/names", "internal/network/egress/sniff", "netns/special",
 		"images/index", "images/inflate"},
@@ -30,7 +30,7 @@ var layers = [][]string{
 	{"internal/changes/layer", "internal/network/rules", "internal/network/egress/upstream", "netns/netnstest", "netns/sockets", "internal/network/egress/answer", "images/builder", "images/source"},
 	{"internal/channel", "internal/testing/layertest", "internal/changes/patch", "internal/changes/apply", "netns/capture", "internal/network/egress/proxy"},
 	{"internal/inside/agent", "internal/protocol"},
-	{"internal/disk/erase", "internal/disk/statedir", "internal/inside/mountns", "internal/network/egress/link"},
+	{"internal/disk/statedir", "internal/inside/mountns", "internal/network/egress/link"},
 	{"images/store", "internal/container", "internal/network/egress", "internal/network/egress/gateway", "internal/launcher/idrange", "netns/router"},
 	{"sandbox", "sandbox/sandboxtest", "internal/launcher/takeover"},
 	{"internal/container/filtercache", "internal/launcher/images", "internal/launcher/ratchet", "internal/launcher/record"},

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"bufio"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/gob"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 )
 
 const (
@@ -23,9 +25,10 @@ const (
 	recordFile = "commit"     // the whole and durable record
 	draftFile  = "commit.new" // the record while it is written
 	doneFile   = "done"       // the record after all its steps are done
-	// markFile says that an apply has made the directory. removeTree goes in the order of
-	// names: this name comes after all others, so the mark is removed last.
+	// markFile says that an apply has made the directory. The mark is removed last.
 	markFile = "staging"
+	// raisedPrefix begins the names that earlier versions gave to deep directories. They removed the mark before these.
+	raisedPrefix = "raised-"
 )
 
 // ErrBusy says that an apply to the same tree is going on.
@@ -297,9 +300,7 @@ func (j *journal) undone() error {
 // clear removes the replaced entries. The done record stays until the sandbox has stored the
 // stamps of the apply.
 func (j *journal) clear() error {
-	t := newTree(j.dir)
-	defer t.forget()
-	if err := errors.Join(j.sync(j.dir), t.removeTree(doneFile, markFile)); err != nil {
+	if err := errors.Join(j.sync(j.dir), j.empty(doneFile, markFile)); err != nil {
 		return fmt.Errorf("remove the replaced entries in %s: %w", j.name, err)
 	}
 	return nil
@@ -308,13 +309,23 @@ func (j *journal) clear() error {
 // discard removes the staging directory with all its files, and unlocks it.
 func (j *journal) discard() error {
 	defer j.dir.Close()
-	t := newTree(j.dir)
-	defer t.forget()
-	if err := t.removeTree(); err != nil {
+	err := j.empty(markFile)
+	if err == nil {
+		err = erase.IgnoreMissing(unix.Unlinkat(int(j.dir.Fd()), markFile, 0))
+	}
+	if err == nil {
+		err = unix.Unlinkat(j.target, j.name, unix.AT_REMOVEDIR)
+	}
+	if err != nil {
 		return fmt.Errorf("remove %s: %w", j.name, err)
 	}
-	if err := unix.Unlinkat(j.target, j.name, unix.AT_REMOVEDIR); err != nil {
-		return fmt.Errorf("remove %s: %w", j.name, err)
+	return nil
+}
+
+// empty removes the content of the staging directory, except the spared names.
+func (j *journal) empty(spared ...string) error {
+	if err := erase.ContentsAsOwner(context.Background(), j.dir, spared...); err != nil {
+		return fmt.Errorf("%w%s", err, wayOut(err))
 	}
 	return nil
 }

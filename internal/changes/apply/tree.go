@@ -8,8 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 )
@@ -29,8 +30,6 @@ type tree struct {
 	root  int
 	kept  map[string]openDirectory
 	order []string // of kept, the oldest first
-	// raised are how many entries have been moved to the root, to be removed there.
-	raised int
 }
 
 // An openDirectory is one that is kept open.

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -24,6 +25,8 @@ type erasure struct {
 	truncate bool
 	// permit has directories get permissions first.
 	permit bool
+	// spared are names in top that stay.
+	spared []string
 	// lifted says that directories were moved up to the top.
 	lifted bool
 }
@@ -42,9 +45,9 @@ func ContentsInUse(ctx context.Context, dir *os.File) error {
 }
 
 // ContentsAsOwner is Contents for a process that is only the owner of the directories: their permissions can keep the
-// owner out.
-func ContentsAsOwner(ctx context.Context, dir *os.File) error {
-	return (&erasure{top: dir, permit: true}).run(ctx)
+// owner out. The spared names in dir stay.
+func ContentsAsOwner(ctx context.Context, dir *os.File, spared ...string) error {
+	return (&erasure{top: dir, permit: true, spared: spared}).run(ctx)
 }
 
 func (e *erasure) run(ctx context.Context) error {
@@ -67,8 +70,11 @@ func (e *erasure) directory(ctx context.Context, dir *os.File, depth int) error 
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
+			if depth == 0 && slices.Contains(e.spared, name) {
+				continue
+			}
 			if err := e.entry(ctx, dir, name, depth); err != nil && len(errs) < 10 {
-				errs = append(errs, err)
+				errs = append(errs, fmt.Errorf("%q: %w", name, err))
 			}
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
