@@ -171,8 +171,7 @@ func (p *Pull) commitImage(ctx context.Context, d *draft, id Digest, layers []Di
 	if err := p.grantImageLocked(&g, id, layers, n); err != nil {
 		return image, errors.Join(err, g.undoLocked(s))
 	}
-	image, _, err = p.user.findLocked(string(id))
-	return image, err
+	return p.user.findLocked(string(id))
 }
 
 // grantImageLocked gives the user the rights to an image and its layers, and the name.
@@ -192,5 +191,6 @@ func (p *Pull) grantImageLocked(g *grants, id Digest, layers []Digest, n NewImag
 	if err := checkRoom(path, p.user.store.limits.References); err != nil {
 		return err
 	}
-	return p.user.putReferenceLocked(path, Reference{n.Reference, n.Digest, id})
+	// Another image with the name loses the name.
+	return p.user.store.writeRecordLocked(path, Reference{n.Reference, n.Digest, id})
 }

@@ -47,13 +47,13 @@ func (u User) referencesLocked() ([]Reference, error) {
 	return all, err
 }
 
-// putReferenceLocked makes the name one of this image. Another image with the name loses the name.
-func (u User) putReferenceLocked(path string, r Reference) error {
-	content, err := json.Marshal(r)
+// writeRecordLocked writes a file that readRecords reads.
+func (s *Store) writeRecordLocked(path string, record any) error {
+	content, err := json.Marshal(record)
 	if err != nil {
 		return err
 	}
-	return u.store.writeLocked(path, content)
+	return s.writeLocked(path, content)
 }
 
 // readRecords reads the JSON files of a directory whose names are digests, and the links of [linkLocked].
@@ -87,31 +87,32 @@ func readRecords[T any](dir string) (all []T, err error) {
 // minPrefix is the least number of digits that name an image.
 const minPrefix = 4
 
-// findLocked returns the image that a name, an id, or the beginning of an id means. It says whether the name
-// is a reference. It reads the config of this image only.
-func (u User) findLocked(name string) (image Image, byReference bool, err error) {
+// named finds the reference with a name.
+func named(name string) func(Reference) bool {
+	return func(r Reference) bool { return r.Name == name }
+}
+
+// findLocked returns the image that a name, an id, or the beginning of an id means. It reads the config of this
+// image only.
+func (u User) findLocked(name string) (image Image, err error) {
 	references, err := u.referencesLocked()
 	if err != nil {
-		return image, false, err
+		return image, err
 	}
-	id := Digest("")
-	for _, r := range references {
-		if r.Name != name {
-			continue
-		}
+	id, found := Digest(""), false
+	if i := slices.IndexFunc(references, named(name)); i >= 0 {
+		id = references[i].Image
 		// The image of a name can be in an unfinished removal.
-		if byReference, err = u.hasLocked("images", r.Image); err != nil {
-			return image, false, err
+		if found, err = u.hasLocked("images", id); err != nil {
+			return image, err
 		}
-		id = r.Image
 	}
-	if !byReference {
+	if !found {
 		if id, err = u.findIDLocked(name); err != nil {
-			return image, false, err
+			return image, err
 		}
 	}
-	image, err = u.store.describeLocked(id, references)
-	return image, byReference, err
+	return u.store.describeLocked(id, references)
 }
 
 // findIDLocked returns the id that an id, or the beginning of an id, means.
@@ -140,11 +141,6 @@ func (u User) findIDLocked(name string) (Digest, error) {
 
 // Find returns the image of the user that a name, an id, or the beginning of an id means.
 func (u User) Find(ctx context.Context, name string) (Image, error) {
-	unlock, err := u.store.lock(ctx)
-	if err != nil {
-		return Image{}, during("find image "+clip(name), err)
-	}
-	defer unlock()
-	image, _, err := u.findLocked(name)
+	image, err := locked(ctx, u.store, func() (Image, error) { return u.findLocked(name) })
 	return image, during("find image "+clip(name), err)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -47,11 +48,11 @@ func (u User) change(ctx context.Context, f func(*Removed) error) (done Removed,
 }
 
 func (u User) removeLocked(name string, done *Removed) error {
-	image, byReference, err := u.findLocked(name)
+	image, err := u.findLocked(name)
 	if err != nil {
 		return err
 	}
-	if byReference && len(image.References) > 1 {
+	if len(image.References) > 1 && slices.ContainsFunc(image.References, named(name)) {
 		done.Untagged = []string{name}
 		return os.Remove(u.referencePath(name))
 	}
@@ -163,25 +164,25 @@ func (u User) dropLayersLocked(layers []Digest, done *Removed) error {
 			needed[l] = true
 		}
 	}
-	_, err = u.withoutPullLocked(func() error {
-		for _, l := range layers {
-			if needed[l] {
-				continue
-			}
-			err := os.Remove(u.path("layers", l.hex()))
-			if errors.Is(err, unix.ENOENT) {
-				continue // twice in the image
-			}
-			if err != nil {
-				return err
-			}
-			needed[l] = true // is told once
-			done.Layers = append(done.Layers, l)
-			if info, err := os.Stat(u.store.path("layers", l.hex(), tarName)); err == nil {
-				done.Bytes += info.Size()
-			}
+	if pulls, err := u.hasPullLocked(); pulls || err != nil {
+		return err
+	}
+	for _, l := range layers {
+		if needed[l] {
+			continue
 		}
-		return nil
-	})
-	return err
+		err := os.Remove(u.path("layers", l.hex()))
+		if errors.Is(err, unix.ENOENT) {
+			continue // twice in the image
+		}
+		if err != nil {
+			return err
+		}
+		needed[l] = true // is told once
+		done.Layers = append(done.Layers, l)
+		if info, err := os.Stat(u.store.path("layers", l.hex(), tarName)); err == nil {
+			done.Bytes += info.Size()
+		}
+	}
+	return nil
 }

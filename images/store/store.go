@@ -124,6 +124,16 @@ func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
+// locked calls f with the lock of the store.
+func locked[T any](ctx context.Context, s *Store, f func() (T, error)) (result T, err error) {
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return result, err
+	}
+	defer unlock()
+	return f()
+}
+
 // lockFile makes the file if it is missing, and waits for a lock of it.
 func lockFile(ctx context.Context, path string, how descriptor.Hold) (*os.File, error) {
 	f, err := descriptor.OpenLocked(ctx, path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW, how)

@@ -14,16 +14,11 @@ type Usage struct {
 
 // Usage measures the user's layers and images, also layers that no image needs.
 func (u User) Usage(ctx context.Context) (Usage, error) {
-	use, err := u.usage(ctx)
+	use, err := locked(ctx, u.store, u.usageLocked)
 	return use, during("measure images", err)
 }
 
-func (u User) usage(ctx context.Context) (use Usage, err error) {
-	unlock, err := u.store.lock(ctx)
-	if err != nil {
-		return use, err
-	}
-	defer unlock()
+func (u User) usageLocked() (use Usage, err error) {
 	layers, err := digestsLocked(u.path("layers"))
 	if err != nil {
 		return use, err
@@ -71,7 +66,7 @@ func (u User) Inspect(ctx context.Context, name string) (Image, []byte, error) {
 		return Image{}, nil, err
 	}
 	defer unlock()
-	image, _, err := u.findLocked(name)
+	image, err := u.findLocked(name)
 	if err != nil {
 		return Image{}, nil, during("inspect image "+clip(name), err)
 	}

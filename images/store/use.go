@@ -41,54 +41,46 @@ func (h *Held) Close() {
 // Use notes that a sandbox or snapshot uses an image from now on, and opens the image. A second use by the
 // same one changes nothing. The caller closes the Held, and calls [User.Release] at the end of the use.
 func (u User) Use(ctx context.Context, name, by string) (*Held, error) {
-	h, err := u.use(ctx, name, by, u.noteLocked)
-	return h, during("use image "+clip(name), err)
+	return u.use(ctx, name, by, u.noteLocked)
 }
 
 // UseUntilBoot is [User.Use] for a sandbox. The use ends with this boot of the host, as the sandbox does. UseUntilBoot does
 // not wait for the disk.
 func (u User) UseUntilBoot(ctx context.Context, name, by string) (*Held, error) {
-	h, err := u.use(ctx, name, by, u.noteUntilBootLocked)
-	return h, during("use image "+clip(name), err)
+	return u.use(ctx, name, by, u.noteUntilBootLocked)
 }
 
 func (u User) use(ctx context.Context, name, by string, note func(Use) error) (*Held, error) {
-	if err := checkName(by); err != nil {
-		return nil, err
-	}
-	unlock, err := u.store.lock(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	image, _, err := u.findLocked(name)
-	if err != nil {
-		return nil, err
-	}
-	h, err := u.store.openImageLocked(image)
-	if err != nil {
-		return nil, err
-	}
-	if err := note(Use{by, image.ID}); err != nil {
-		h.Close()
-		return nil, err
-	}
-	return h, nil
+	h, err := locked(ctx, u.store, func() (*Held, error) {
+		if err := checkName(by); err != nil {
+			return nil, err
+		}
+		h, err := u.openLocked(name)
+		if err != nil {
+			return nil, err
+		}
+		if err := note(Use{by, h.Image.ID}); err != nil {
+			h.Close()
+			return nil, err
+		}
+		return h, nil
+	})
+	return h, during("use image "+clip(name), err)
 }
 
 // Open opens an image without a use. A removal can take the image, but not the open files. The caller closes the Held.
 func (u User) Open(ctx context.Context, name string) (*Held, error) {
-	unlock, err := u.store.lock(ctx)
+	h, err := locked(ctx, u.store, func() (*Held, error) { return u.openLocked(name) })
+	return h, during("open image "+clip(name), err)
+}
+
+// openLocked opens the image that a name, an id, or the beginning of an id means.
+func (u User) openLocked(name string) (*Held, error) {
+	image, err := u.findLocked(name)
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	image, _, err := u.findLocked(name)
-	var h *Held
-	if err == nil {
-		h, err = u.store.openImageLocked(image)
-	}
-	return h, during("open image "+clip(name), err)
+	return u.store.openImageLocked(image)
 }
 
 // Files tells apart the files of an image and those of the same image that was pulled again, after damage or a
@@ -152,11 +144,7 @@ type bootUse struct {
 }
 
 func (u User) noteLocked(use Use) error {
-	content, err := json.Marshal(use)
-	if err != nil {
-		return err
-	}
-	return u.store.writeLocked(u.usePath(use.By, use.Image), content)
+	return u.store.writeRecordLocked(u.usePath(use.By, use.Image), use)
 }
 
 func (u User) noteUntilBootLocked(use Use) error {
@@ -195,12 +183,7 @@ func (u User) usesLocked() ([]Use, error) {
 
 // Uses returns all uses by the user's sandboxes and snapshots.
 func (u User) Uses(ctx context.Context) ([]Use, error) {
-	unlock, err := u.store.lock(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	return u.usesLocked()
+	return locked(ctx, u.store, u.usesLocked)
 }
 
 // Release ends all uses by a sandbox or snapshot. It is no error if there are none.

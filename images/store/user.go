@@ -192,20 +192,18 @@ func (u User) Pull(ctx context.Context) (*Pull, error) {
 // Close ends the Pull. A second call does nothing.
 func (p *Pull) Close() { p.held.Close() }
 
-// withoutPullLocked calls f if the user has no pull, and says whether it did.
-func (u User) withoutPullLocked(f func() error) (bool, error) {
+// hasPullLocked says whether the user has a pull. No pull begins as long as the store is locked.
+func (u User) hasPullLocked() (bool, error) {
 	held, err := os.OpenFile(u.path("pulls"), unix.O_RDWR|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return true, f()
+		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
 	defer held.Close()
-	if got, err := descriptor.TryLock(held); !got {
-		return false, err
-	}
-	return true, f()
+	got, err := descriptor.TryLock(held)
+	return !got, err
 }
 
 // addOnce waits until no other process and goroutine adds the same content for the user. Users never wait

@@ -20,7 +20,8 @@ func (u User) Verify(ctx context.Context, name string) error {
 }
 
 func (u User) verify(ctx context.Context, name string) error {
-	h, err := u.openFound(ctx, name)
+	// Without a use: the open files stay whole during a removal.
+	h, err := locked(ctx, u.store, func() (*Held, error) { return u.openLocked(name) })
 	if err != nil {
 		return err
 	}
@@ -36,20 +37,6 @@ func (u User) verify(ctx context.Context, name string) error {
 		}
 	}
 	return u.store.verifyIndex(ctx, h)
-}
-
-// openFound opens an image without a use: the open files stay whole during a removal.
-func (u User) openFound(ctx context.Context, name string) (*Held, error) {
-	unlock, err := u.store.lock(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	image, _, err := u.findLocked(name)
-	if err != nil {
-		return nil, err
-	}
-	return u.store.openImageLocked(image)
 }
 
 // hashOf is the digest of a file. It does not move the offset of the file.
