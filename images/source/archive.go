@@ -178,11 +178,7 @@ type dockerManifest struct {
 // dockerImage is the image of an archive of docker save. It takes over the archive.
 func dockerImage(ctx context.Context, a *archive, want platform, maxBytes int64) (*Image, error) {
 	image, err := readDocker(ctx, a, want, maxBytes)
-	if err != nil {
-		return nil, errors.Join(err, a.close())
-	}
-	image.close = a.close
-	return image, nil
+	return withClose(image, err, a.close)
 }
 
 func readDocker(ctx context.Context, a *archive, want platform, maxBytes int64) (*Image, error) {

@@ -26,40 +26,39 @@ const maxDepth = 500
 // openDirectory is the image of a directory of the host. Its tar archive is written once, to a file without a name:
 // so the layer cannot change between its digest and its use.
 func openDirectory(ctx context.Context, dir string, want platform, c *cache, o Options) (*Image, error) {
-	top, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	top, err := os.OpenFile(dir, unix.O_DIRECTORY, 0)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
+		return nil, err
 	}
+	defer top.Close()
 	out, err := c.temporary()
 	if err != nil {
-		return nil, errors.Join(err, unix.Close(top))
+		return nil, err
 	}
+	image, err := readDirectory(ctx, top, out, want, c, o)
+	return withClose(image, err, out.Close)
+}
+
+// readDirectory writes the archive of a directory to a file, and returns its image.
+func readDirectory(ctx context.Context, top, out *os.File, want platform, c *cache, o Options) (*Image, error) {
 	file, err := c.writer(out)
 	if err != nil {
-		return nil, errors.Join(err, unix.Close(top), out.Close())
+		return nil, err
 	}
 	sum := sha256.New()
 	w := &treeWriter{tar: tar.NewWriter(&limitedWriter{io.MultiWriter(file, sum), o.MaxBytes, o.MaxBytes}), links: map[inode]string{}}
-	if err = w.writeTree(ctx, os.NewFile(uintptr(top), dir)); err == nil {
-		err = w.tar.Close()
+	if err := w.writeTree(ctx, top); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, errors.Join(err, out.Close())
+	if err := w.tar.Close(); err != nil {
+		return nil, err
 	}
 	size, err := out.Seek(0, io.SeekCurrent)
 	if err != nil {
-		return nil, errors.Join(err, out.Close())
+		return nil, err
 	}
 	digest := digestPrefix + hex.EncodeToString(sum.Sum(nil))
-	image, err := oneLayer(want, digest, digest, size, func(ctx context.Context) (io.ReadCloser, error) {
-		content := &stoppableReader{ctx.Err, io.NewSectionReader(out, 0, size)}
-		return newCheckedReader(content, digest, size, nil, nil), nil
-	})
-	if err != nil {
-		return nil, errors.Join(err, out.Close())
-	}
-	image.close = out.Close
-	return image, nil
+	return oneLayer(want, digest, digest, out, size)
 }
 
 type inode struct{ dev, ino uint64 }
@@ -75,7 +74,6 @@ type treeWriter struct {
 }
 
 func (w *treeWriter) writeTree(ctx context.Context, dir *os.File) error {
-	defer dir.Close()
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &stat); err != nil {
 		return &os.PathError{Op: "stat", Path: dir.Name(), Err: err}

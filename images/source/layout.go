@@ -24,11 +24,7 @@ func openLayout(ctx context.Context, dir, tag string, want platform, maxBytes in
 // layoutImage is an image of a layout (image-spec v1.1, image-layout.md). It takes over the objects.
 func layoutImage(ctx context.Context, from objects, tag string, want platform, maxBytes int64) (*Image, error) {
 	image, err := readLayout(ctx, from, tag, want, maxBytes)
-	if err != nil {
-		return nil, errors.Join(err, from.close())
-	}
-	image.close = from.close
-	return image, nil
+	return withClose(image, err, from.close)
 }
 
 func readLayout(ctx context.Context, from objects, tag string, want platform, maxBytes int64) (*Image, error) {

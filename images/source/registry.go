@@ -41,11 +41,7 @@ func openRegistry(ctx context.Context, ref Reference, want platform, c *cache, o
 	}
 	r := &remote{endpoints: endpoints, cache: c, options: o, slots: make(chan struct{}, parallel)}
 	image, err := r.image(ctx, ref, want)
-	if err != nil {
-		return nil, errors.Join(err, r.close())
-	}
-	image.close = r.close
-	return image, nil
+	return withClose(image, err, r.close)
 }
 
 // onceEach tells a line once: a registry and its mirrors have one cause of a failure. The result can be called by several

@@ -16,11 +16,7 @@ import (
 // rootImage is the image of a tar archive of a root file system, plain or compressed. It takes over the file.
 func rootImage(ctx context.Context, f *os.File, want platform, maxBytes int64) (*Image, error) {
 	image, err := readRoot(ctx, f, want, maxBytes)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	image.close = f.Close
-	return image, nil
+	return withClose(image, err, f.Close)
 }
 
 func readRoot(ctx context.Context, f *os.File, want platform, maxBytes int64) (*Image, error) {
@@ -41,17 +37,18 @@ func readRoot(ctx context.Context, f *os.File, want platform, maxBytes int64) (*
 	}
 	diffID := digestPrefix + hex.EncodeToString(inner.Sum(nil))
 	digest := digestPrefix + hex.EncodeToString(raw.Sum(nil))
-	return oneLayer(want, diffID, digest, info.Size(), func(ctx context.Context) (io.ReadCloser, error) {
-		content := &stoppableReader{ctx.Err, io.NewSectionReader(f, 0, info.Size())}
-		return newCheckedReader(content, digest, info.Size(), nil, nil), nil
-	})
+	return oneLayer(want, diffID, digest, f, info.Size())
 }
 
-// oneLayer is an image with one layer and an empty config.
-func oneLayer(p platform, diffID, digest string, size int64, open func(context.Context) (io.ReadCloser, error)) (*Image, error) {
+// oneLayer is an image with one layer, which is the content of a file, and an empty config.
+func oneLayer(p platform, diffID, digest string, f *os.File, size int64) (*Image, error) {
 	config, err := emptyConfig(p, diffID)
 	if err != nil {
 		return nil, err
+	}
+	open := func(ctx context.Context) (io.ReadCloser, error) {
+		content := &stoppableReader{ctx.Err, io.NewSectionReader(f, 0, size)}
+		return newCheckedReader(content, digest, size, nil, nil), nil
 	}
 	image := &Image{Config: config, Layers: []Layer{{DiffID: diffID, Digest: digest, Size: size, open: open}}}
 	image.Digest, err = madeDigest(config, image.Layers)

@@ -137,11 +137,17 @@ func open(ctx context.Context, reference string, o Options) (*Image, error) {
 	inner := image.close
 	image.Reference = ref.String()
 	image.close = func() error {
-		if inner != nil {
-			err = inner()
-		}
-		return errors.Join(err, c.Close())
+		return errors.Join(inner(), c.Close())
 	}
+	return image, nil
+}
+
+// withClose gives a new image the function that closes it. After an error it calls the function.
+func withClose(image *Image, err error, closing func() error) (*Image, error) {
+	if err != nil {
+		return nil, errors.Join(err, closing())
+	}
+	image.close = closing
 	return image, nil
 }
 
