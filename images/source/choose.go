@@ -29,7 +29,8 @@ type documents interface {
 type imageManifest struct {
 	digest, entry string
 	doc           *document
-	config        []byte
+	text          []byte // of the config
+	config        *config
 }
 
 // chooser finds the manifest for a platform.
@@ -48,11 +49,11 @@ var errNone = errors.New("no image for the platform")
 
 // chooseUnindexed returns a manifest that no index names. Its config alone has the platform.
 func (c *chooser) chooseUnindexed(ctx context.Context, digest string, doc *document) (*imageManifest, error) {
-	f, have, err := c.manifest(ctx, digest, doc)
+	f, err := c.manifest(ctx, digest, doc)
 	if err != nil {
 		return nil, err
 	}
-	return f, have.check(c.want)
+	return f, f.config.check(c.want)
 }
 
 // chooseAmong returns the manifest of one of the entries of an index.
@@ -150,12 +151,12 @@ func (c *chooser) open(ctx context.Context, d descriptor, depth int) (*imageMani
 	case doc.isIndex():
 		return c.firstMatch(ctx, doc.Manifests, depth-1)
 	}
-	f, have, err := c.manifest(ctx, d.Digest, doc)
+	f, err := c.manifest(ctx, d.Digest, doc)
 	if err != nil || d.Platform != nil { // some builders write a wrong platform into the config
 		return f, err
 	}
-	c.noteExisting(have.platform)
-	if have.check(c.want) != nil {
+	c.noteExisting(f.config.platform)
+	if f.config.check(c.want) != nil {
 		return nil, errNone
 	}
 	return f, nil
@@ -176,12 +177,12 @@ func (c *chooser) document(ctx context.Context, d descriptor) (*document, error)
 	return parseDocument(text, said, d.MediaType)
 }
 
-func (c *chooser) manifest(ctx context.Context, digest string, doc *document) (*imageManifest, *config, error) {
+func (c *chooser) manifest(ctx context.Context, digest string, doc *document) (*imageManifest, error) {
 	text, err := c.from.config(ctx, *doc.Config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read config: %w", err)
+		return nil, fmt.Errorf("read config: %w", err)
 	}
 	c.bytes += int64(len(text))
-	have, err := parseConfig(text, len(doc.Layers))
-	return &imageManifest{digest: digest, entry: digest, doc: doc, config: text}, have, err
+	config, err := parseConfig(text, len(doc.Layers))
+	return &imageManifest{digest: digest, entry: digest, doc: doc, text: text, config: config}, err
 }

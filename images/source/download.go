@@ -125,7 +125,7 @@ func (d download) complete(ctx context.Context, p *part, anew bool) error {
 		if p.have-farthest >= enoughProgress {
 			tries, farthest = 1, p.have
 		}
-		if tries >= d.patience.tries() {
+		if tries >= maxTries {
 			return fmt.Errorf("%w (%d tries)", err, tries)
 		}
 		if err := d.patience.pause(ctx, tries, 0); err != nil {

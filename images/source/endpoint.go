@@ -195,7 +195,7 @@ func (e *endpoint) manifest(ctx context.Context, id string) ([]byte, types.Media
 	for tries := 1; ; tries++ {
 		text, declared, err := e.askManifest(ctx, id)
 		temporary := (*temporaryError)(nil)
-		if !errors.As(err, &temporary) || ctx.Err() != nil || tries >= e.options.patience.tries() {
+		if !errors.As(err, &temporary) || ctx.Err() != nil || tries >= maxTries {
 			return text, declared, err
 		}
 		if err := e.options.patience.pause(ctx, tries, 0); err != nil {

@@ -74,12 +74,10 @@ func isMissing(err error) bool {
 
 // statusOf is the status of the answer that an error is about, or 0.
 func statusOf(err error) int {
-	var answer *answerError
-	var token *transport.Error // an answer of a token server
-	switch {
-	case errors.As(err, &answer):
+	if answer, ok := errors.AsType[*answerError](err); ok {
 		return answer.status
-	case errors.As(err, &token):
+	}
+	if token, ok := errors.AsType[*transport.Error](err); ok { // an answer of a token server
 		return token.StatusCode
 	}
 	return 0

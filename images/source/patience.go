@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,29 +27,21 @@ type patience struct {
 	connect time.Duration
 }
 
-const (
-	defaultAnswer  = 30 * time.Second
-	defaultStall   = 30 * time.Second
-	defaultFirst   = 500 * time.Millisecond
-	defaultLongest = time.Minute
-	defaultConnect = 5 * time.Minute
-	stallBytes     = 16 << 10
-)
+const stallBytes = 16 << 10
+
+// maxTries bounds the tries of one request, the first one included.
+const maxTries = 5
 
 // filled fills in the defaults.
 func (p patience) filled() patience {
-	for _, d := range []struct {
-		have    *time.Duration
-		usually time.Duration
-	}{{&p.answer, defaultAnswer}, {&p.stall, defaultStall}, {&p.first, defaultFirst}, {&p.longest, defaultLongest}, {&p.connect, defaultConnect}} {
-		if *d.have == 0 {
-			*d.have = d.usually
-		}
+	return patience{
+		answer:  cmp.Or(p.answer, 30*time.Second),
+		stall:   cmp.Or(p.stall, 30*time.Second),
+		first:   cmp.Or(p.first, 500*time.Millisecond),
+		longest: cmp.Or(p.longest, time.Minute),
+		connect: cmp.Or(p.connect, 5*time.Minute),
 	}
-	return p
 }
-
-func (p patience) tries() int { return 5 }
 
 // pause waits after a failure. The server may ask for a longer pause.
 func (p patience) pause(ctx context.Context, tries int, asked time.Duration) error {
@@ -98,7 +91,7 @@ func (r *retrier) RoundTrip(request *http.Request) (*http.Response, error) {
 	ctx := request.Context()
 	for tries := 1; ; tries++ {
 		response, err := r.inner.RoundTrip(request)
-		last := tries >= r.patience.tries() || request.Body != nil && request.Body != http.NoBody
+		last := tries >= maxTries || request.Body != nil && request.Body != http.NoBody
 		if err != nil {
 			refused := (*refusedError)(nil)
 			if last || ctx.Err() != nil || errors.As(err, &refused) || !isTemporary(err) {

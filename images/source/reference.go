@@ -91,14 +91,7 @@ func (r Reference) String() string {
 	case Stdin:
 		return "-"
 	case Registry:
-		s := r.Host + "/" + r.Repository
-		if r.Tag != "" {
-			s += ":" + r.Tag
-		}
-		if r.Digest != "" {
-			s += "@" + r.Digest
-		}
-		return s
+		return name.Name{Host: r.Host, Repository: r.Repository, Tag: r.Tag, Digest: r.Digest}.String()
 	}
 	s := string(r.Kind) + ":" + r.Path
 	if r.Tag != "" {

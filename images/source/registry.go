@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"sync"
 	"time"
 
@@ -164,16 +163,16 @@ func (r *remote) document(ctx context.Context, d descriptor) (text []byte, said 
 
 // config returns the config, from the cache or a registry.
 func (r *remote) config(ctx context.Context, d descriptor) ([]byte, error) {
-	f, err := r.get(ctx, d, func(int64) {})
+	content, err := r.get(ctx, d, func(int64) {})
 	if err != nil {
 		return nil, err
 	}
-	content := newCheckedReader(f, d.Digest, d.Size, func() error { return r.cache.remove(d.Digest) }, f.Close)
 	text, err := io.ReadAll(content)
 	return text, errors.Join(err, content.Close())
 }
 
-func (r *remote) get(ctx context.Context, d descriptor, report func(int64)) (*os.File, error) {
+// get returns the content of an object, from the cache or a registry.
+func (r *remote) get(ctx context.Context, d descriptor, report func(int64)) (io.ReadCloser, error) {
 	select {
 	case r.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -187,36 +186,32 @@ func (r *remote) get(ctx context.Context, d descriptor, report func(int64)) (*os
 		})
 		return body, start, err
 	}
-	return r.cache.get(ctx, download{digest: d.Digest, size: d.Size, fetch: fetch, report: report, patience: r.options.patience})
-}
-
-// open downloads a layer if it is not in the cache.
-func (r *remote) open(ctx context.Context, index int, d descriptor) (io.ReadCloser, error) {
-	f, err := r.get(ctx, d, func(done int64) {
-		if r.options.Progress != nil {
-			r.reporting.Lock()
-			defer r.reporting.Unlock()
-			r.options.Progress(Progress{Layer: index, Done: done, Total: d.Size})
-		}
-	})
+	f, err := r.cache.get(ctx, download{digest: d.Digest, size: d.Size, fetch: fetch, report: report, patience: r.options.patience})
 	if err != nil {
 		return nil, err
 	}
 	return newCheckedReader(f, d.Digest, d.Size, func() error { return r.cache.remove(d.Digest) }, f.Close), nil
 }
 
+// open downloads a layer if it is not in the cache.
+func (r *remote) open(ctx context.Context, index int, d descriptor) (io.ReadCloser, error) {
+	return r.get(ctx, d, func(done int64) {
+		if r.options.Progress != nil {
+			r.reporting.Lock()
+			defer r.reporting.Unlock()
+			r.options.Progress(Progress{Layer: index, Done: done, Total: d.Size})
+		}
+	})
+}
+
 // newImage is the image of a manifest.
 func newImage(f *imageManifest, maxBytes int64, open func(ctx context.Context, index int, d descriptor) (io.ReadCloser, error)) (*Image, error) {
-	config, err := parseConfig(f.config, len(f.doc.Layers))
-	if err != nil {
-		return nil, err
-	}
-	image := &Image{Digest: f.digest, Resolved: f.digest, Config: f.config}
+	image := &Image{Digest: f.digest, Resolved: f.digest, Config: f.text}
 	for i, d := range f.doc.Layers {
 		if d.Size > maxBytes {
 			return nil, fmt.Errorf("layer %s has %d bytes, and at most %d are allowed; allow more with --max-bytes", d.Digest, d.Size, maxBytes)
 		}
-		image.Layers = append(image.Layers, Layer{DiffID: config.RootFS.DiffIDs[i], Digest: d.Digest, Size: d.Size,
+		image.Layers = append(image.Layers, Layer{DiffID: f.config.RootFS.DiffIDs[i], Digest: d.Digest, Size: d.Size,
 			open: func(ctx context.Context) (io.ReadCloser, error) {
 				content, err := open(ctx, i, d)
 				if isForeign(d.MediaType) && isMissing(err) {
