@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -156,12 +157,7 @@ func build(ctx context.Context, kind string, j job, files []*os.File) (result, e
 func explain(exit worker.Exit, b bounds) error {
 	text := exit.Errors
 	has := func(parts ...string) bool {
-		for _, p := range parts {
-			if strings.Contains(text, p) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(text, p) })
 	}
 	switch s := exit.Status; {
 	case has("out of memory", "cannot allocate memory", "pthread_create failed"):

@@ -2,6 +2,7 @@ package index
 
 import (
 	"encoding/binary"
+	"math/bits"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,23 +36,17 @@ const (
 	chunked = 4 // in a device
 )
 
-// direntType is the type of a directory entry: EROFS_FT_*.
-func direntType(kind uint16) byte {
-	switch kind {
-	case unix.S_IFREG:
-		return 1
-	case unix.S_IFDIR:
-		return 2
-	case unix.S_IFCHR:
-		return 3
-	case unix.S_IFBLK:
-		return 4
-	case unix.S_IFIFO:
-		return 5
-	case unix.S_IFLNK:
-		return 7
-	}
-	return 0
+// kindShift moves the kind of an inode to its lowest bits.
+const kindShift = 12
+
+// direntTypes are the types of directory entries, EROFS_FT_*, by the kinds of their inodes.
+var direntTypes = [1 << 4]byte{
+	unix.S_IFREG >> kindShift: 1,
+	unix.S_IFDIR >> kindShift: 2,
+	unix.S_IFCHR >> kindShift: 3,
+	unix.S_IFBLK >> kindShift: 4,
+	unix.S_IFIFO >> kindShift: 5,
+	unix.S_IFLNK >> kindShift: 7,
 }
 
 var order = binary.LittleEndian
@@ -127,11 +122,7 @@ func (i *inode) data() uint32 {
 
 // chunkBits is the binary logarithm of the blocks of the chunk that has the whole file.
 func (i *inode) chunkBits() uint32 {
-	bits := uint32(0)
-	for int64(blockSize)<<bits < i.size {
-		bits++
-	}
-	return bits
+	return uint32(bits.Len64(uint64((i.size - 1) / blockSize)))
 }
 
 func xattrBytes(i *inode) int {
@@ -175,7 +166,7 @@ func (i *inode) encodeData(b []byte) []byte {
 		for _, c := range left[:n] {
 			b = order.AppendUint64(b, uint64(c.pos/inodeAlign))
 			b = order.AppendUint16(b, uint16(offset))
-			b = append(b, direntType(c.kind()), 0)
+			b = append(b, direntTypes[c.kind()>>kindShift], 0)
 			offset += len(c.name)
 		}
 		for _, c := range left[:n] {

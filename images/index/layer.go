@@ -2,6 +2,7 @@ package index
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -271,12 +272,9 @@ func (a *archive) copySparse(i *inode) error {
 }
 
 func (a *archive) writeUnlessZero(part []byte) error {
-	for _, c := range part {
-		if c != 0 {
-			if _, err := a.out.WriteAt(part, a.copied); err != nil {
-				return fmt.Errorf("write the index: %w", err)
-			}
-			break
+	if len(bytes.TrimLeft(part, "\x00")) > 0 {
+		if _, err := a.out.WriteAt(part, a.copied); err != nil {
+			return fmt.Errorf("write the index: %w", err)
 		}
 	}
 	a.copied += int64(len(part))

@@ -2,6 +2,7 @@ package index
 
 import (
 	"archive/tar"
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -79,10 +80,7 @@ func (t *tree) setXattrs(i *inode, h *tar.Header) error {
 		return nil
 	}
 	slices.SortFunc(i.xattrs, func(a, b xattr) int {
-		if a.prefix != b.prefix {
-			return int(a.prefix) - int(b.prefix)
-		}
-		return strings.Compare(a.name, b.name)
+		return cmp.Or(cmp.Compare(a.prefix, b.prefix), cmp.Compare(a.name, b.name))
 	})
 	n := xattrBytes(i)
 	if n > maxXattrs {

@@ -1,8 +1,8 @@
 package index
 
 import (
+	"cmp"
 	"errors"
-	"maps"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -84,15 +84,10 @@ func (p *plan) add(i *inode) {
 func (d *directory) sort(self *inode) {
 	d.sorted = make([]child, 0, len(d.entries)+2)
 	d.sorted = append(d.sorted, child{self, "."}, child{d.parent, ".."})
-	for _, name := range slices.Sorted(maps.Keys(d.entries)) {
-		d.sorted = append(d.sorted, child{d.entries[name].inode, name})
+	for name, e := range d.entries {
+		d.sorted = append(d.sorted, child{e.inode, name})
 	}
-	slices.SortFunc(d.sorted, func(a, b child) int {
-		if a.name < b.name {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(d.sorted, func(a, b child) int { return cmp.Compare(a.name, b.name) })
 	d.entries = nil
 }
 
