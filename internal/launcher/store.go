@@ -67,11 +67,7 @@ func (m *creation) openStore() (f *os.File, mapped bool, err error) {
 		m.request.Config, m.record.Config = c, c
 		m.record.Notes = append(m.record.Notes, fmt.Sprintf("its writes are kept in %s of memory, not on disk: %v", c.Limits.Disk, err))
 	}
-	volatile, ok := store.BackendOf(string(m.request.Config.Storage), "").(store.Volatile)
-	if !ok {
-		return nil, false, fmt.Errorf("storage %q: %w", m.request.Config.Storage, errors.ErrUnsupported)
-	}
-	f, err = volatile.Make(storeLimits(m.request.Config))
+	f, err = store.Memory(storeLimits(m.request.Config))
 	return f, false, err
 }
 

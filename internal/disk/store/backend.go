@@ -23,13 +23,6 @@ type Backend interface {
 	Abandon(mounted *os.File) error
 }
 
-// A Volatile backend makes its files itself. They end with their last mount.
-type Volatile interface {
-	Backend
-	// Make returns a detached mount of a new file system, which the caller must close.
-	Make(Limits) (*os.File, error)
-}
-
 // BackendOf is the backend of a storage by its name in a configuration. The path is that of
 // its image, if it has one.
 func BackendOf(storage, image string) Backend {
@@ -44,9 +37,6 @@ const memoryMargin = 64 << 10
 
 // InMemory is the backend of files that [Memory] holds.
 type InMemory struct{}
-
-// Make is [Memory].
-func (InMemory) Make(l Limits) (*os.File, error) { return Memory(l) }
 
 // Durable is false: the files end with their last mount.
 func (InMemory) Durable() bool { return false }

@@ -25,22 +25,27 @@ func attach(image *os.File) (*os.File, error) {
 		return nil, err
 	}
 	defer backing.Close()
+	// With direct I/O, where the host's file system can, no block is cached twice.
+	return attachFree(backing, blockSize, unix.LO_FLAGS_DIRECT_IO)
+}
+
+// attachFree gives the file to a free device. loop(4), Linux 5.8.
+func attachFree(backing *os.File, block, flags uint32) (*os.File, error) {
 	control, err := openLoop("/dev/loop-control", unix.O_RDWR)
 	if err != nil {
 		return nil, err
 	}
 	defer control.Close()
 	for {
-		device, err := attachFree(control, backing, blockSize, unix.LO_FLAGS_DIRECT_IO)
-		if !errors.Is(err, unix.EBUSY) { // else somebody else was faster
+		device, err := tryAttach(control, backing, block, flags)
+		if !errors.Is(err, unix.EBUSY) { // else another process was faster
 			return device, err
 		}
 	}
 }
 
-// attachFree gives the file to a free device. With direct I/O, where the
-// host's file system can, no block is cached twice. loop(4), Linux 5.8.
-func attachFree(control, backing *os.File, block, flags uint32) (*os.File, error) {
+// tryAttach gives the file to a device that is free at this moment.
+func tryAttach(control, backing *os.File, block, flags uint32) (*os.File, error) {
 	number, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 	if err != nil {
 		return nil, loopError(fmt.Errorf("get a free one from %s: %w", control.Name(), err))
@@ -128,15 +133,5 @@ const sectorSize = 512
 // AttachReadOnly returns a new loop device for a file without writers. The kernel frees the device when no
 // process has it open or mounted.
 func AttachReadOnly(file *os.File) (*os.File, error) {
-	control, err := openLoop("/dev/loop-control", unix.O_RDWR)
-	if err != nil {
-		return nil, err
-	}
-	defer control.Close()
-	for {
-		device, err := attachFree(control, file, sectorSize, unix.LO_FLAGS_READ_ONLY)
-		if !errors.Is(err, unix.EBUSY) { // else another process was faster
-			return device, err
-		}
-	}
+	return attachFree(file, sectorSize, unix.LO_FLAGS_READ_ONLY)
 }
