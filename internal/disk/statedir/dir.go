@@ -56,7 +56,7 @@ func Make(parent, id string) (*Dir, error) {
 	if err != nil {
 		return nil, errors.Join(err, RemoveAll(path))
 	}
-	if err := signOwner(path); err != nil {
+	if err := s.Sign(); err != nil {
 		return nil, errors.Join(err, s.Remove())
 	}
 	return s, nil
@@ -130,12 +130,13 @@ const ownerName = "owner"
 // thisProcess is read once: a launcher signs a directory for each sandbox.
 var thisProcess = sync.OnceValues(func() (process.ID, error) { return process.Of(os.Getpid()) })
 
-func signOwner(path string) error {
+// Sign names this process as the one that works on the sandbox: see [OwnerLives].
+func (s *Dir) Sign() error {
 	self, err := thisProcess()
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(path, ownerName), []byte(self.String()), 0o600)
+	return os.WriteFile(filepath.Join(s.Path, ownerName), []byte(self.String()), 0o600)
 }
 
 // OwnerLives says whether the process that made the directory lives. It is true if that
@@ -237,11 +238,8 @@ func (s *Dir) Renew() error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return signOwner(s.Path)
+	return s.Sign()
 }
-
-// Sign names this process as the one that works on the sandbox: see [OwnerLives].
-func (s *Dir) Sign() error { return signOwner(s.Path) }
 
 // CleanupTime bounds the removal of one sandbox. The removal goes on when the caller's
 // context is cancelled.
