@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/urfave/cli/v3"
@@ -50,14 +49,11 @@ The exit status is 0 if "do" runs programs fully isolated here, 1 if not.`,
 			&cli.BoolFlag{Name: "repair", Usage: "run the commands that the host's firewall needs for --network full, and repair a flushed firewall"},
 			&cli.StringFlag{Name: "rules", Usage: "`FILE` of a launcher's rules, to compare with the kernel's quotas"},
 		},
-		Action: runDoctor,
+		Action: commandline.WithHint(0, 0, "doctor takes no arguments", runDoctor),
 	}
 }
 
 func runDoctor(ctx context.Context, cmd *cli.Command) error {
-	if cmd.Args().Present() {
-		return errors.New("doctor takes no arguments")
-	}
 	rules := cmd.String("rules")
 	report, err := doctor.Examine(rules)
 	if err != nil {

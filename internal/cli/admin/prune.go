@@ -23,14 +23,11 @@ finishes the change.
 
 A stopped sandbox of "up" with files of its own on disk stays, too, and prune prints its
 name: "apply" and "save" work on the sandbox, and "down" removes it.`,
-		Action: prune,
+		Action: commandline.WithHint(0, 0, "prune takes no arguments; it removes all that is left", prune),
 	}
 }
 
 func prune(ctx context.Context, cmd *cli.Command) error {
-	if cmd.Args().Present() {
-		return errors.New("prune takes no arguments; it removes all that is left")
-	}
 	if err := connection.CheckAccess(cmd); err != nil {
 		return err
 	}

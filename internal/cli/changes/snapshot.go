@@ -108,14 +108,11 @@ sandbox has begun. If a process has a file open there, or its working directory,
 thrown away, and the error names the process.
 
     sandbox-runtime discard box`,
-		Action: discard,
+		Action: commandline.WithHint(1, 1, "say the name of one sandbox, as in: discard box", discard),
 	}
 }
 
 func discard(ctx context.Context, cmd *cli.Command) error {
-	if cmd.NArg() != 1 {
-		return errors.New("say the name of one sandbox, as in: discard box")
-	}
 	return connection.WithSandbox(ctx, cmd, func(box *sandbox.Sandbox) error {
 		if err := box.Discard(ctx); err != nil {
 			return err

@@ -2,12 +2,12 @@ package changes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/connection"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
@@ -24,14 +24,11 @@ since, that transaction and all older ones stay, and the exit status is 1.
 
     sandbox-runtime exec --transaction box sh -c 'make test'
     sandbox-runtime undo box`,
-		Action: undo,
+		Action: commandline.WithHint(1, 2, "say the sandbox, and how many transactions if it is not one", undo),
 	}
 }
 
 func undo(ctx context.Context, cmd *cli.Command) (err error) {
-	if n := cmd.NArg(); n != 1 && n != 2 {
-		return errors.New("say the sandbox, and how many transactions if it is not one")
-	}
 	n := 1
 	if text := cmd.Args().Get(1); text != "" {
 		if n, err = strconv.Atoi(text); err != nil || n < 1 {

@@ -94,5 +94,15 @@ func WithArgs(least, most int, do cli.ActionFunc) cli.ActionFunc {
 	}
 }
 
+// WithHint is WithArgs for a command that has its own error for another number of arguments: a hint at its use.
+func WithHint(least, most int, hint string, do cli.ActionFunc) cli.ActionFunc {
+	return func(ctx context.Context, cmd *cli.Command) error {
+		if n := cmd.NArg(); n < least || most >= 0 && n > most {
+			return errors.New(hint)
+		}
+		return do(ctx, cmd)
+	}
+}
+
 // ErrEmptyID says that a container has no name.
 var ErrEmptyID = errors.New("container id cannot be empty")

@@ -22,14 +22,11 @@ config as the image has it. Name an image by its name, its id, or the beginning 
     sandbox-runtime image inspect debian:12
     sandbox-runtime image inspect debian:12 | jq '.[0].config.config.Env'`,
 		Flags:  []cli.Flag{commandline.JSONFlag("print JSON, which is the default")},
-		Action: inspect,
+		Action: commandline.WithHint(1, -1, "say the images, as in: image inspect debian:12", inspect),
 	}
 }
 
 func inspect(ctx context.Context, cmd *cli.Command) error {
-	if !cmd.Args().Present() {
-		return errors.New("say the images, as in: image inspect debian:12")
-	}
 	return connection.WithSandboxes(ctx, cmd, func(m *connection.Sandboxes) error {
 		all := []sandbox.Image{} // in JSON no null
 		err := eachImage(cmd, func(name string) error {

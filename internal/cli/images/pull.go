@@ -34,7 +34,7 @@ interrupted download goes on.
 The sources of "image import" can be named here, too: oci:DIR, oci-archive:FILE,
 docker-archive:FILE, rootfs:FILE and dir:DIR, each with --name.`,
 		Flags:  pullFlags(),
-		Action: pull,
+		Action: commandline.WithHint(1, 1, "say one image, as in: image pull debian:12", pull),
 	}
 }
 
@@ -59,9 +59,6 @@ func importFlags(unnamed string) []cli.Flag {
 }
 
 func pull(ctx context.Context, cmd *cli.Command) error {
-	if cmd.NArg() != 1 {
-		return errors.New("say one image, as in: image pull debian:12")
-	}
 	text := cmd.Args().First()
 	if text == "-" {
 		return errors.New("image pull reads no standard input; use: image import -")

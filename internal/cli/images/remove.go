@@ -25,14 +25,11 @@ the images cannot be removed, the others are still removed, and the exit status 
     sandbox-runtime image rm debian:12
     sandbox-runtime image rm 4f1c busybox`,
 		Flags:  []cli.Flag{commandline.JSONFlag("print the removed names, images and layers as JSON")},
-		Action: remove,
+		Action: commandline.WithHint(1, -1, "say the images, as in: image rm debian:12", remove),
 	}
 }
 
 func remove(ctx context.Context, cmd *cli.Command) error {
-	if !cmd.Args().Present() {
-		return errors.New("say the images, as in: image rm debian:12")
-	}
 	return connection.WithSandboxes(ctx, cmd, func(m *connection.Sandboxes) error {
 		all := sandbox.RemovedImages{Untagged: []string{}, Deleted: []string{}, DeletedLayers: []string{}} // in JSON no null
 		err := eachImage(cmd, func(name string) error {

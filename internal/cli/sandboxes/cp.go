@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/connection"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/copying"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/relay"
@@ -34,7 +35,7 @@ neither file, directory nor link, are left out and named, and the exit status is
     sandbox-runtime cp box:/workspace/out ./results
     sandbox-runtime cp box:/workspace/report.txt - | less
     tar c src | sandbox-runtime exec -i box tar x`,
-		Action: cp,
+		Action: commandline.WithHint(2, 2, "say from where and to where, as in: cp box:/workspace/out ./out", cp),
 	}
 }
 
@@ -55,9 +56,6 @@ func placeOf(arg string) place {
 }
 
 func cp(ctx context.Context, cmd *cli.Command) error {
-	if cmd.NArg() != 2 {
-		return errors.New("say from where and to where, as in: cp box:/workspace/out ./out")
-	}
 	from, to := placeOf(cmd.Args().Get(0)), placeOf(cmd.Args().Get(1))
 	switch {
 	case (from.box == "") == (to.box == ""):

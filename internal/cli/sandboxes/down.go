@@ -26,14 +26,11 @@ not exist or cannot be removed, the others are still removed, and the exit statu
 
     sandbox-runtime down box
     sandbox-runtime down box-1 box-2`,
-		Action: down,
+		Action: commandline.WithHint(1, -1, "say the names of the sandboxes; list shows all", down),
 	}
 }
 
 func down(ctx context.Context, cmd *cli.Command) error {
-	if !cmd.Args().Present() {
-		return errors.New("say the names of the sandboxes; list shows all")
-	}
 	connection.WakeCgroups(cmd)
 	return connection.WithSandboxes(ctx, cmd, func(m *connection.Sandboxes) error {
 		errs := make([]error, cmd.NArg())

@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/connection"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
@@ -22,7 +23,7 @@ the limits that the host enforces, and in "execs" the commands of "ps --execs".
 
     sandbox-runtime inspect box
     sandbox-runtime inspect box | jq .config.limits`,
-		Action: inspect,
+		Action: commandline.WithHint(1, 1, "say the name of one sandbox, as in: inspect box", inspect),
 	}
 }
 
@@ -33,9 +34,6 @@ type inspectReport struct {
 }
 
 func inspect(ctx context.Context, cmd *cli.Command) error {
-	if cmd.NArg() != 1 {
-		return errors.New("say the name of one sandbox, as in: inspect box")
-	}
 	return connection.WithSandbox(ctx, cmd, func(box *sandbox.Sandbox) error {
 		info, err := box.Info(ctx)
 		if err != nil {

@@ -41,14 +41,11 @@ age, may come, too.`,
 			&cli.StringFlag{Name: "tail", Aliases: []string{"n"}, Usage: "begin with the last `N` lines of each stream, or with all", Value: "all"},
 			&cli.StringFlag{Name: "since", Usage: "leave out output from before a `TIME`: a duration before now, as 10m, or a time as 2006-01-02T15:04:05Z"},
 		},
-		Action: logs,
+		Action: commandline.WithHint(1, 2, "say the sandbox, and the command if it is not all, as in: logs box", logs),
 	}
 }
 
 func logs(ctx context.Context, cmd *cli.Command) error {
-	if n := cmd.NArg(); n != 1 && n != 2 {
-		return errors.New("say the sandbox, and the command if it is not all, as in: logs box")
-	}
 	options, err := logOptions(cmd)
 	if err != nil {
 		return err

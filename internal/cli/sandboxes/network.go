@@ -44,14 +44,11 @@ secret permits none. The level never falls. It ends with "down".
     sandbox-runtime network --log box
     sandbox-runtime network --suggest box`,
 		Flags:  flags,
-		Action: network,
+		Action: commandline.WithHint(1, 2, "name one sandbox, and optionally its new network, as in: network box none", network),
 	}
 }
 
 func network(ctx context.Context, cmd *cli.Command) error {
-	if n := cmd.NArg(); n != 1 && n != 2 {
-		return errors.New("name one sandbox, and optionally its new network, as in: network box none")
-	}
 	var c spec.Config
 	if err := configflags.Apply(cmd, configflags.OfNetwork(), &c); err != nil {
 		return err
