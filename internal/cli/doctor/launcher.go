@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A Maker makes the sandboxes of a launcher that listens.
+// A Maker makes sandboxes.
 type Maker interface {
 	Create(context.Context, spec.Config, ...sandbox.CreateOption) (*sandbox.Sandbox, error)
 	Close() error

@@ -19,6 +19,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -99,9 +100,9 @@ func look() (v insideView, err error) {
 	if v.Mounts, err = ownMounts(); err != nil {
 		return v, err
 	}
-	v.Masked = append(showingPaths(hostsSecrets()), foreignGroups(cgroupDirectory)...)
+	v.Masked = append(slices.DeleteFunc(hostsSecrets(), isHidden), foreignGroups(cgroupDirectory)...)
 	hierarchies, _ := filepath.Glob(cgroupDirectory + "/*") // it fails for a wrong pattern only
-	v.Changeable = changeablePaths(append(hostsControls(), hierarchies...))
+	v.Changeable = slices.DeleteFunc(append(hostsControls(), hierarchies...), isProtected)
 	if v.Devices, err = devices(); err != nil {
 		return v, err
 	}
@@ -196,8 +197,8 @@ func foreignGroups(top string) (found []string) {
 			return nil //nolint:nilerr // a file that cannot be read is not in sight
 		}
 		name, parent := d.Name(), filepath.Dir(path)
-		isRoot := isThere(path+"/release_agent") || isThere(path+"/cgroup.procs") && path == top && !isThere(path+"/cgroup.type")
-		isOther := path != top && isThere(parent+"/cgroup.procs") && name != "agent" && !strings.HasPrefix(name, "exec-")
+		isRoot := statedir.Exists(path+"/release_agent") || statedir.Exists(path+"/cgroup.procs") && path == top && !statedir.Exists(path+"/cgroup.type")
+		isOther := path != top && statedir.Exists(parent+"/cgroup.procs") && name != "agent" && !strings.HasPrefix(name, "exec-")
 		if isRoot || isOther {
 			found = append(found, path)
 			return fs.SkipDir
@@ -207,43 +208,22 @@ func foreignGroups(top string) (found []string) {
 	return found
 }
 
-func isThere(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
+// isHidden says that nothing can be seen of a path: no byte of a file, and no entry of a directory.
+func isHidden(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return true // or this kernel has no such thing
+	}
+	defer f.Close()
+	n, _ := f.Read(make([]byte, 1)) // fails for a directory
+	names, _ := f.Readdirnames(1)   // fails for a file
+	return n == 0 && len(names) == 0
 }
 
-// showingPaths are those of which something can be seen.
-func showingPaths(paths []string) []string {
-	var found []string
-	for _, path := range paths {
-		info, err := os.Stat(path)
-		if err != nil {
-			continue // this kernel has no such thing
-		}
-		if info.IsDir() {
-			if entries, _ := os.ReadDir(path); len(entries) > 0 {
-				found = append(found, path)
-			}
-		} else if f, err := os.Open(path); err == nil {
-			if n, _ := f.Read(make([]byte, 1)); n > 0 {
-				found = append(found, path)
-			}
-			f.Close()
-		}
-	}
-	return found
-}
-
-// changeablePaths are those that no mount protects, without regard to their modes.
-func changeablePaths(paths []string) []string {
-	var found []string
-	for _, path := range paths {
-		var st unix.Statfs_t
-		if err := unix.Statfs(path, &st); err == nil && st.Flags&unix.ST_RDONLY == 0 {
-			found = append(found, path)
-		}
-	}
-	return found
+// isProtected says that a mount protects a path in spite of its mode, or that the path is missing.
+func isProtected(path string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(path, &st) != nil || st.Flags&unix.ST_RDONLY != 0
 }
 
 // devices maps the names in /dev to their numbers.

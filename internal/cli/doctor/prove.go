@@ -23,10 +23,9 @@ const probeTarget = "/opt/doctor/sandbox-runtime"
 
 // Sandboxes starts the sandboxes that are examined.
 type Sandboxes interface {
-	Create(context.Context, spec.Config, ...sandbox.CreateOption) (*sandbox.Sandbox, error)
+	Maker
 	// Settings are the limits that the kernel holds for a sandbox.
 	Settings(ctx context.Context, id string) (cgroups.Settings, error)
-	Close() error
 }
 
 // A prover has sandboxes look at their own walls.
