@@ -154,15 +154,10 @@ func scopeOf(key string) string {
 
 // scopes are those of a repository, the most specific first.
 func scopes(host, repository string) (all []string) {
-	for path := repository; path != "" && path != "."; path = parent(path) {
+	for path := repository; path != ""; path = path[:max(strings.LastIndexByte(path, '/'), 0)] {
 		all = append(all, strings.ToLower(host)+"/"+path)
 	}
 	return append(all, strings.ToLower(host))
-}
-
-func parent(path string) string {
-	slash := strings.LastIndexByte(path, '/')
-	return path[:max(slash, 0)]
 }
 
 // keysFor are the keys for a repository: those of the most specific scope first. Of one scope the key that is the scope comes

@@ -57,12 +57,8 @@ For fish:
 		Name: "candidates", Hidden: true, SkipFlagParsing: true, HideHelpCommand: true, HideHelp: true,
 		Usage: "print the candidates for the last of the words that follow the program's name",
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			for _, word := range candidates(ctx, cmd.Root(), cmd.Args().Slice(), names) {
-				if _, err := fmt.Fprintln(cmd.Root().Writer, word); err != nil {
-					return err
-				}
-			}
-			return nil
+			words := candidates(ctx, cmd.Root(), cmd.Args().Slice(), names)
+			return commandline.PrintEach(cmd.Root().Writer, words, func(word string) string { return word })
 		},
 	})
 	return c

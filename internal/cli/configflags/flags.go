@@ -270,10 +270,10 @@ func together(all []error) error {
 
 // values are the values of a flag that is on the command line.
 func values(cmd *cli.Command, f Flag) []string {
-	if _, ok := f.Flag.(*cli.StringSliceFlag); ok {
+	switch f.Flag.(type) {
+	case *cli.StringSliceFlag:
 		return cmd.StringSlice(f.Name())
-	}
-	if _, ok := f.Flag.(*cli.BoolFlag); ok {
+	case *cli.BoolFlag:
 		return []string{strconv.FormatBool(cmd.Bool(f.Name()))}
 	}
 	return []string{cmd.String(f.Name())}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/files"
@@ -194,10 +195,5 @@ func staysWithin(inside, link string) bool {
 		}
 		parts = parts[1:]
 	}
-	for _, part := range parts {
-		if part == ".." {
-			return false
-		}
-	}
-	return depth >= 0
+	return depth >= 0 && !slices.Contains(parts, "..")
 }

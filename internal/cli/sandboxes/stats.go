@@ -21,7 +21,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/cli/connection"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
-	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Stats makes the command stats.
@@ -106,7 +105,7 @@ func printStats(w io.Writer, all []statsReport) error {
 	fmt.Fprint(t, "ID\tCPU TIME\tMEMORY / LIMIT\tPEAK\tPIDS / LIMIT\tPEAK\tREAD\tWRITTEN\tRECEIVED\tSENT\n")
 	for _, s := range all {
 		fmt.Fprintf(t, "%s\t%s\t%s / %s\t%s\t%s / %d\t%s\t%s\t%s\t%s\t%s\n", s.ID, timeText(s.CPU),
-			sizeText(s.Memory), limitText(s.limits.Memory), sizeText(s.MemoryPeak),
+			sizeText(s.Memory), sizeText(int64(s.limits.Memory)), sizeText(s.MemoryPeak),
 			countText(s.Pids), s.limits.Pids, countText(s.PidsPeak), sizeText(s.IORead), sizeText(s.IOWritten),
 			sizeText(s.NetworkReceived), sizeText(s.NetworkSent))
 	}
@@ -129,8 +128,6 @@ func sizeText(bytes int64) string {
 	}
 	return units.BytesSize(float64(bytes))
 }
-
-func limitText(limit spec.Size) string { return sizeText(int64(limit)) }
 
 func countText(n int64) string {
 	if n < 0 {
