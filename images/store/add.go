@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/images/builder"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // A NewImage is an image that [Pull.AddImage] adds.
@@ -52,7 +53,7 @@ func (p *Pull) addImage(ctx context.Context, n NewImage) (image Image, err error
 	if err != nil {
 		return image, err
 	}
-	defer closeAll(tars)
+	defer descriptor.Close(tars...)
 	var d *draft
 	if !exists {
 		if d, err = s.newDraft(ctx); err != nil {
@@ -101,18 +102,12 @@ func (s *Store) openLayers(layers []Digest) (tars []*os.File, err error) {
 		path := filepath.Join(l.hex(), tarName)
 		fd, err := unix.Openat(dir, path, unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err != nil {
-			closeAll(tars)
+			descriptor.Close(tars...)
 			return nil, &os.PathError{Op: "open", Path: s.path("layers", path), Err: err}
 		}
 		tars = append(tars, os.NewFile(uintptr(fd), s.path("layers", path)))
 	}
 	return tars, nil
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		f.Close()
-	}
 }
 
 // fillImage makes the files of an image in the draft.

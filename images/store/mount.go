@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/fsmount"
 	blockstore "github.com/sandbox-runtime/sandbox-runtime/internal/disk/store"
 )
@@ -59,7 +60,7 @@ func allowDirect(files []*os.File) bool {
 // mountDevices mounts the files by loop devices. The kernel frees the devices after the last mount.
 func (h *Held) mountDevices() (m *os.File, err error) {
 	var devices []*os.File
-	defer func() { closeAll(devices) }()
+	defer func() { descriptor.Close(devices...) }()
 	for _, f := range append([]*os.File{h.Index}, h.Layers...) {
 		device, err := blockstore.AttachReadOnly(f)
 		if err != nil {

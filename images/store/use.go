@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
@@ -34,8 +35,8 @@ type Held struct {
 
 // Close closes the files. The use goes on. A second call does nothing.
 func (h *Held) Close() {
-	h.Index.Close()
-	closeAll(h.Layers)
+	descriptor.Close(h.Index)
+	descriptor.Close(h.Layers...)
 }
 
 // Use notes that a sandbox or snapshot uses an image from now on, and opens the image. A second use by the
@@ -112,7 +113,7 @@ func (s *Store) openImageLocked(image Image) (*Held, error) {
 	}
 	index, err := s.openContent(image.ID, indexName)
 	if err != nil {
-		closeAll(tars)
+		descriptor.Close(tars...)
 		return nil, err
 	}
 	h := &Held{Image: image, Config: raw, Index: index, Layers: tars}
@@ -221,12 +222,7 @@ func (u User) usersOfLocked(id Digest) ([]string, error) {
 
 // ReleaseAll ends all uses by a sandbox or snapshot, of any user. It is no error if there are none.
 func (s *Store) ReleaseAll(ctx context.Context, by string) error {
-	unlock, err := s.lock(ctx)
-	if err != nil {
-		return err
-	}
-	users, err := s.usersLocked()
-	unlock()
+	users, err := locked(ctx, s, s.usersLocked)
 	errs := []error{err}
 	for _, u := range users {
 		errs = append(errs, u.Release(ctx, by))
