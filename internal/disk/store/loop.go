@@ -77,10 +77,7 @@ func InUse(image *os.File) (bool, error) {
 // openLoop opens a device that a host may lack, and a container mostly does.
 func openLoop(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, flags, 0)
-	if err != nil {
-		return nil, loopError(err)
-	}
-	return f, nil
+	return f, loopError(err)
 }
 
 // loopError returns an UnsupportedError if the host has no loop devices, if none is free, or if

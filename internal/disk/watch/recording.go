@@ -174,7 +174,7 @@ func (r *Recording) happened(w *Watch, e event) {
 
 // nameAt has the events of a name, nil if there is no room for another.
 func (r *Recording) nameAt(w *Watch, p place) (n *name, first bool) {
-	r.setKey(w, p)
+	r.key = append(append(append(r.key[:0], w.fsid[:]...), p.dir...), p.name...)
 	if n, ok := r.names[string(r.key)]; ok {
 		return n, false
 	}
@@ -185,10 +185,6 @@ func (r *Recording) nameAt(w *Watch, p place) (n *name, first bool) {
 	n = &name{watch: w, dir: string(p.dir), name: string(p.name)}
 	r.names[string(r.key)] = n
 	return n, true
-}
-
-func (r *Recording) setKey(w *Watch, p place) {
-	r.key = append(append(append(r.key[:0], w.fsid[:]...), p.dir...), p.name...)
 }
 
 // sweep makes room by forgetting names that came and went. The kernel tells them anew when
