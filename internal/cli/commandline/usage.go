@@ -68,8 +68,8 @@ func UnknownFlag(cmd *cli.Command, err error) error {
 	return err
 }
 
-// WantArgs checks the number of arguments; most is -1 for no limit.
-func WantArgs(cmd *cli.Command, least, most int) error {
+// wantArgs checks the number of arguments; most is -1 for no limit.
+func wantArgs(cmd *cli.Command, least, most int) error {
 	n := cmd.NArg()
 	switch {
 	case most == 0 && n > 0 && cmd.Category == CategorySandbox:
@@ -87,7 +87,7 @@ func WantArgs(cmd *cli.Command, least, most int) error {
 // WithArgs is an action of a command that takes least to most arguments.
 func WithArgs(least, most int, do cli.ActionFunc) cli.ActionFunc {
 	return func(ctx context.Context, cmd *cli.Command) error {
-		if err := WantArgs(cmd, least, most); err != nil {
+		if err := wantArgs(cmd, least, most); err != nil {
 			return err
 		}
 		return do(ctx, cmd)

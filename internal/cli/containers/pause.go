@@ -29,7 +29,7 @@ SIGKILL. Works on a sandbox of "do" too; its --timeout goes on.
     # ` + commandline.Program + ` resume web`,
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if namesSandbox(cmd) {
-				return pauseSandbox(ctx, cmd)
+				return commandline.WithArgs(1, 1, pauseSandbox)(ctx, cmd)
 			}
 			return onCgroup((*container.Container).Pause)(ctx, cmd)
 		},
@@ -39,9 +39,6 @@ SIGKILL. Works on a sandbox of "do" too; its --timeout goes on.
 // pauseSandbox waits for a process that makes or changes the sandbox: a sandbox that is
 // paused while it is made would never be complete.
 func pauseSandbox(ctx context.Context, cmd *cli.Command) error {
-	if err := commandline.WantArgs(cmd, 1, 1); err != nil {
-		return err
-	}
 	return connection.WithSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Pause(ctx) })
 }
 

@@ -52,7 +52,7 @@ the detached ones that have ended and whose result nobody has asked for.
 
 func listProcesses(ctx context.Context, cmd *cli.Command) error {
 	if cmd.Bool("execs") {
-		return listExecs(ctx, cmd)
+		return commandline.WithArgs(1, 1, listExecs)(ctx, cmd)
 	}
 	find := containerProcesses
 	if namesListed(cmd) {
@@ -122,9 +122,6 @@ func usersIn(ctx context.Context, cmd *cli.Command, pids []int) *processes.Users
 }
 
 func listExecs(ctx context.Context, cmd *cli.Command) error {
-	if err := commandline.WantArgs(cmd, 1, 1); err != nil {
-		return err
-	}
 	inJSON, err := wantsJSON(cmd)
 	if err != nil {
 		return err

@@ -45,7 +45,7 @@ For a sandbox use the flags of "up" for limits:
 		Flags: slices.Concat(resourceflags.All(), sandboxLimitFlags()),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if namesListed(cmd) {
-				return updateSandbox(ctx, cmd)
+				return commandline.WithArgs(1, 1, updateSandbox)(ctx, cmd)
 			}
 			return commandline.OnContainer(1, updateContainer)(ctx, cmd)
 		},
@@ -54,23 +54,26 @@ For a sandbox use the flags of "up" for limits:
 
 // updateSandbox changes the limits of a sandbox of a launcher that listens.
 func updateSandbox(ctx context.Context, cmd *cli.Command) error {
-	if err := commandline.WantArgs(cmd, 1, 1); err != nil {
-		return err
-	}
-	limits, ok, err := upLimits(cmd)
-	if err == nil && !ok {
-		var r *specs.LinuxResources
-		if r, err = resourceflags.Read(cmd); err == nil {
-			limits, ok = sandboxLimits(cmd, r)
-		}
-	}
-	if err == nil && !ok {
-		err = errors.New("a launcher changes only the limits that \"up\" has; say at least one, as in --memory 4g")
-	}
+	limits, ok, _, err := askedLimits(cmd)
 	if err != nil {
 		return err
 	}
+	if !ok {
+		return errors.New("a launcher changes only the limits that \"up\" has; say at least one, as in --memory 4g")
+	}
 	return setLimits(ctx, cmd, limits)
+}
+
+// askedLimits are the limits of the flags: those of a sandbox if ok, else the resources of a container.
+func askedLimits(cmd *cli.Command) (l spec.Limits, ok bool, r *specs.LinuxResources, err error) {
+	if l, ok, err = upLimits(cmd); ok || err != nil {
+		return l, ok, nil, err
+	}
+	if r, err = resourceflags.Read(cmd); err != nil {
+		return l, false, nil, err
+	}
+	l, ok = sandboxLimits(cmd, r)
+	return l, ok, r, nil
 }
 
 // setLimits changes limits of a sandbox.
@@ -80,16 +83,11 @@ func setLimits(ctx context.Context, cmd *cli.Command, limits spec.Limits) error 
 }
 
 func updateContainer(ctx context.Context, cmd *cli.Command, c *container.Container) error {
-	if limits, ok, err := upLimits(cmd); err != nil {
-		return configflags.AsTyped(cmd, err)
-	} else if ok {
-		return setLimits(ctx, cmd, limits)
-	}
-	r, err := resourceflags.Read(cmd)
+	limits, ok, r, err := askedLimits(cmd)
 	if err != nil {
 		return err
 	}
-	if limits, ok := sandboxLimits(cmd, r); ok {
+	if ok {
 		return setLimits(ctx, cmd, limits)
 	}
 	if r.Memory != nil && (r.Memory.Kernel != nil || r.Memory.KernelTCP != nil) { //nolint:staticcheck // old callers give it
