@@ -81,7 +81,8 @@ func execInSandbox(ctx context.Context, cmd *cli.Command) (spec.Result, error) {
 		if command.Detached {
 			return execDetached(ctx, cmd, box, command)
 		}
-		return relay.Run(ctx, box, command, streams, signals, pidFileOf(ctx, cmd, box))
+		announce := func(p *sandbox.Process) error { return writePidFile(ctx, cmd, box, p) }
+		return relay.Run(ctx, box, command, streams, signals, announce)
 	})
 }
 
@@ -129,28 +130,26 @@ func checkLimits(ctx context.Context, cmd *cli.Command, box *sandbox.Sandbox, as
 	return nil
 }
 
-// pidFileOf writes the file of --pid-file, if there is that flag, for a command
+// writePidFile writes the file of --pid-file, if there is that flag, for a command
 // that runs.
-func pidFileOf(ctx context.Context, cmd *cli.Command, box *sandbox.Sandbox) func(*sandbox.Process) error {
+func writePidFile(ctx context.Context, cmd *cli.Command, box *sandbox.Sandbox, p *sandbox.Process) error {
 	path := cmd.String("pid-file")
 	if path == "" {
 		return nil
 	}
-	return func(p *sandbox.Process) error {
-		if err := p.Started(ctx); err != nil {
-			return err
-		}
-		execs, err := box.Execs(ctx)
-		if err != nil {
-			return err
-		}
-		for _, e := range execs {
-			if pid := oldest(e.Pids); e.ID == p.ID() && pid != 0 {
-				return frontend.WritePidFile(path, pid)
-			}
-		}
-		return nil // it has ended, and the number may be another's
+	if err := p.Started(ctx); err != nil {
+		return err
 	}
+	execs, err := box.Execs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, e := range execs {
+		if pid := oldest(e.Pids); e.ID == p.ID() && pid != 0 {
+			return frontend.WritePidFile(path, pid)
+		}
+	}
+	return nil // it has ended, and the number may be another's
 }
 
 // oldest is the process that was started first, that is the command itself; 0 if
@@ -176,15 +175,11 @@ func execDetached(ctx context.Context, cmd *cli.Command, box *sandbox.Sandbox, c
 	if err := p.Started(ctx); err != nil {
 		return r, relay.CauseOf(ctx, err)
 	}
-	if announce := pidFileOf(ctx, cmd, box); announce != nil {
-		if err := announce(p); err != nil {
-			return r, err
-		}
-	}
-	if _, err := fmt.Fprintln(cmd.Root().Writer, p.ID()); err != nil {
+	if err := writePidFile(ctx, cmd, box, p); err != nil {
 		return r, err
 	}
-	return r, nil
+	_, err = fmt.Fprintln(cmd.Root().Writer, p.ID())
+	return r, err
 }
 
 // execCommandOf is the command that the flags describe.
