@@ -48,11 +48,10 @@ func (t *tree) addMountPoints() error {
 
 func (t *tree) addMountPoint(p mountPoint) error {
 	dir, err := t.walk(p.dir, true)
-	var limit *LimitError
 	switch {
 	case err == nil:
 		return t.addMissing(dir, p)
-	case errors.As(err, &limit):
+	case errors.As(err, new(*LimitError)):
 		return err
 	default:
 		return nil // an image without such a place is still of use

@@ -70,13 +70,12 @@ func Copy(ctx context.Context, dst io.Writer, src io.Reader, limit int64) (n int
 
 // explain tells a truncated stream from other faults.
 func explain(err error) error {
-	var corrupt flate.CorruptInputError
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("the layer is truncated: %w", err)
 	case errors.Is(err, gzip.ErrHeader) || errors.Is(err, zstd.ErrMagicMismatch):
 		return fmt.Errorf("the layer has other data after its end: %w", err)
-	case errors.Is(err, gzip.ErrChecksum) || errors.As(err, &corrupt):
+	case errors.Is(err, gzip.ErrChecksum) || errors.As(err, new(flate.CorruptInputError)):
 		return fmt.Errorf("the layer is damaged: %w", err)
 	case errors.Is(err, zstd.ErrWindowSizeExceeded):
 		return fmt.Errorf("the layer needs a window of more than %d MiB; compress it without --long and --ultra: %w", MaxWindow>>20, err)

@@ -85,11 +85,10 @@ func (c *chooser) firstMatch(ctx context.Context, entries []descriptor, depth in
 	failed := errNone
 	for _, d := range c.candidates(entries) {
 		f, err := c.open(ctx, d, depth)
-		other := (*notImageError)(nil)
 		switch {
 		case errors.Is(err, errNone):
 			continue
-		case errors.As(err, &other):
+		case errors.As(err, new(*notImageError)):
 			c.other = err
 			if d.Platform != nil {
 				failed = err

@@ -119,7 +119,7 @@ func (d download) complete(ctx context.Context, p *part, anew bool) error {
 		if err == nil {
 			return d.check(p)
 		}
-		if temporary := (*temporaryError)(nil); !errors.As(err, &temporary) {
+		if !errors.As(err, new(*temporaryError)) {
 			return err
 		}
 		if p.have-farthest >= enoughProgress {
@@ -179,11 +179,10 @@ func blamesPart(err error) bool {
 	if errors.As(err, new(*rejectedError)) { // by one of several servers
 		return true
 	}
-	var file *fs.PathError
 	var network *net.OpError
 	var timeout interface{ Timeout() bool }
 	switch {
-	case errors.As(err, &file), errors.As(err, &network) && network.Op == "dial":
+	case errors.As(err, new(*fs.PathError)), errors.As(err, &network) && network.Op == "dial":
 		return false
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return false

@@ -194,8 +194,7 @@ func acceptManifests() http.Header {
 func (e *endpoint) manifest(ctx context.Context, id string) ([]byte, types.MediaType, error) {
 	for tries := 1; ; tries++ {
 		text, declared, err := e.askManifest(ctx, id)
-		temporary := (*temporaryError)(nil)
-		if !errors.As(err, &temporary) || ctx.Err() != nil || tries >= maxTries {
+		if !errors.As(err, new(*temporaryError)) || ctx.Err() != nil || tries >= maxTries {
 			return text, declared, err
 		}
 		if err := e.options.patience.pause(ctx, tries, 0); err != nil {

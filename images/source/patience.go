@@ -93,8 +93,7 @@ func (r *retrier) RoundTrip(request *http.Request) (*http.Response, error) {
 		response, err := r.inner.RoundTrip(request)
 		last := tries >= maxTries || request.Body != nil && request.Body != http.NoBody
 		if err != nil {
-			refused := (*refusedError)(nil)
-			if last || ctx.Err() != nil || errors.As(err, &refused) || !isTemporary(err) {
+			if last || ctx.Err() != nil || errors.As(err, new(*refusedError)) || !isTemporary(err) {
 				return nil, err
 			}
 			if err := r.patience.pause(ctx, tries, 0); err != nil {

@@ -212,11 +212,10 @@ func parseObject(config []byte) (hujson.Value, *hujson.Object, error) {
 	var standard map[string]json.RawMessage
 	if err := json.Unmarshal(config, &standard); err != nil {
 		var syntax *json.SyntaxError
-		var kind *json.UnmarshalTypeError
 		switch {
 		case errors.As(err, &syntax):
 			err = atOffset(config, int(syntax.Offset)-1, "not JSON: %w", err)
-		case errors.As(err, &kind):
+		case errors.As(err, new(*json.UnmarshalTypeError)):
 			err = atOffset(config, 0, "not a JSON object")
 		}
 		return hujson.Value{}, nil, err

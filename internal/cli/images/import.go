@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v3"
@@ -81,12 +82,8 @@ var importKinds = []string{"oci:", "oci-archive:", "docker-archive:", "rootfs:",
 // importedFrom is the reference of a file, a directory or standard input. A file whose kind shows only when it is
 // decompressed is read as standard input.
 func importedFrom(name string) (text string, stdin *os.File, err error) {
-	for _, kind := range importKinds {
-		if strings.HasPrefix(name, kind) {
-			return name, nil, nil
-		}
-	}
-	if name == "-" {
+	isPrefix := func(kind string) bool { return strings.HasPrefix(name, kind) }
+	if name == "-" || slices.ContainsFunc(importKinds, isPrefix) {
 		return name, nil, nil
 	}
 	if strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://") {
