@@ -220,7 +220,7 @@ func isHidden(path string) bool {
 	return n == 0 && len(names) == 0
 }
 
-// isProtected says that a mount protects a path in spite of its mode, or that the path is missing.
+// isProtected says that a mount protects a path, without regard to its mode, or that the path is missing.
 func isProtected(path string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(path, &st) != nil || st.Flags&unix.ST_RDONLY != 0
