@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/time/rate"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
@@ -30,7 +31,7 @@ type box struct {
 	gateway *gateway
 	number  uint32
 	names   *names.Table
-	bucket  eventBucket
+	events  *rate.Limiter
 	// resolver finds the addresses of names outside.
 	resolver *net.Resolver
 	// search are the search domains of the host, which the sandbox has, too.
@@ -64,7 +65,7 @@ type box struct {
 func newBox(g *gateway, o link.Order) (*box, error) {
 	b := &box{
 		gateway: g, number: o.Number, resolver: newResolver(g.servers.Ask), search: searchDomains(), used: o.Used, rules: &rules.List{},
-		open: map[*connection]struct{}{}, end: func() {},
+		events: rate.NewLimiter(eventRate, eventBurst), open: map[*connection]struct{}{}, end: func() {},
 		embedder: embedder{open: map[uint64]chan link.Answer{}},
 	}
 	var err error

@@ -2,8 +2,6 @@ package gateway
 
 import (
 	"encoding/json"
-	"sync"
-	"time"
 	"unicode/utf8"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
@@ -18,34 +16,10 @@ const (
 	maxText = 600
 )
 
-// An eventBucket has a token for each event that a box can still tell.
-type eventBucket struct {
-	mu     sync.Mutex
-	tokens float64
-	filled time.Time
-}
-
-func (e *eventBucket) take() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	now := time.Now()
-	if e.filled.IsZero() {
-		e.tokens = eventBurst
-	} else {
-		e.tokens = min(e.tokens+eventRate*now.Sub(e.filled).Seconds(), eventBurst)
-	}
-	e.filled = now
-	if e.tokens < 1 {
-		return false
-	}
-	e.tokens--
-	return true
-}
-
 // report reports an event with its counts.
 func (b *box) report(e link.Event, c link.Counts) {
 	r := link.Report{Kind: link.KindEvent, Number: b.number, Counts: c}
-	if b.bucket.take() {
+	if b.events.Allow() {
 		r.Line = line(e)
 	} else {
 		r.Counts.Dropped++
