@@ -123,7 +123,7 @@ func ReadNetworkRules(name string, r io.Reader) (allow, deny []string, err error
 
 // SuggestRules returns the fewest rules for Allow that the allowed events needed, sorted. The names come from
 // the sandbox, so a person must read the rules before they are used.
-func SuggestRules(events []NetworkEvent) []string { return rules.SuggestFor(events) }
+func SuggestRules(events []NetworkEvent) []string { return rules.Suggest(events) }
 
 func (i *isolatedInstance) NetworkEvents(ctx context.Context, follow bool) iter.Seq2[NetworkEvent, error] {
 	return func(yield func(NetworkEvent, error) bool) {

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"iter"
 	"net/netip"
 	"slices"
 
@@ -9,49 +8,26 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// SuggestFor is Suggest for the allowed events of a run. The events come from a sandbox, so a person must read
-// the rules before they are used.
-func SuggestFor(events []spec.NetworkEvent) []string {
-	return Suggest(func(yield func(Use) bool) {
-		for _, e := range events {
-			if e.Decision != spec.NetworkAllowed {
-				continue
-			}
-			address, _ := netip.ParseAddr(e.Address) // an event without an address has the zero one
-			if !yield(Use{Name: e.Name, Address: address, Port: e.Port}) {
-				return
-			}
-		}
-	})
-}
-
-// A Use is one allowed connection.
-type Use struct {
-	// Name is empty for a connection to an address.
-	Name string
-	// Address is the server's. It may be invalid if there is a name.
-	Address netip.Addr
-	Port    uint16
-}
-
-// Suggest returns the fewest texts of --allow that allow the uses and no other port, sorted. Each name and each address
-// has rules of its own: no suffix and no range of addresses is guessed. A name that leads to an address that is not public
-// needs a rule for the address, too. Suggest leaves out each use that no rule can allow.
-func Suggest(uses iter.Seq[Use]) []string {
+// Suggest returns the fewest texts of --allow that allow the allowed events of a run and no other port, sorted. Each name
+// and each address has rules of its own: no suffix and no range of addresses is guessed. A name that leads to an address
+// that is not public needs a rule for the address, too. Suggest leaves out each event that no rule can allow. The events
+// come from a sandbox, so a person must read the rules before they are used.
+func Suggest(events []spec.NetworkEvent) []string {
 	ports := map[host][]spec.PortRange{}
-	for u := range uses {
-		if u.Port == 0 {
+	for _, e := range events {
+		if e.Decision != spec.NetworkAllowed || e.Port == 0 {
 			continue
 		}
-		port := spec.PortRange{First: u.Port, Last: u.Port}
-		if name, err := parseName(u.Name); err == nil && name == u.Name {
-			h := host{name: u.Name}
+		port := spec.PortRange{First: e.Port, Last: e.Port}
+		if name, err := parseName(e.Name); err == nil && name == e.Name {
+			h := host{name: e.Name}
 			ports[h] = append(ports[h], port)
-		} else if u.Name != "" {
+		} else if e.Name != "" {
 			continue
 		}
-		if (u.Name == "" || special.Contains(u.Address)) && canAllow(u.Address) {
-			h := host{address: u.Address}
+		address, _ := netip.ParseAddr(e.Address) // an event without an address has the zero one
+		if (e.Name == "" || special.Contains(address)) && canAllow(address) {
+			h := host{address: address}
 			ports[h] = append(ports[h], port)
 		}
 	}
