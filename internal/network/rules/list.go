@@ -48,11 +48,7 @@ func New(allow, deny []string) (*List, error) {
 
 // Ports are all ports of the allow rules, sorted, each once.
 func (l *List) Ports() []spec.PortRange {
-	var all []spec.PortRange
-	for e := range l.allow.entries() {
-		all = append(all, e.ports...)
-	}
-	return merged(all)
+	return merged(slices.Clone(l.allow.ports))
 }
 
 // An entry is a rule of a list.
@@ -71,6 +67,8 @@ type index struct {
 	prefixes        map[netip.Prefix][]*entry
 	// bits4 and bits6 are the lengths of the prefixes, the longest first.
 	bits4, bits6 []int
+	// ports are those of all rules.
+	ports []spec.PortRange
 }
 
 func newIndex() index {
@@ -78,6 +76,7 @@ func newIndex() index {
 }
 
 func (x *index) add(e *entry) {
+	x.ports = append(x.ports, e.ports...)
 	switch {
 	case e.isSuffix:
 		x.suffixes[e.name] = append(x.suffixes[e.name], e)
@@ -98,23 +97,6 @@ func (x *index) bits(a netip.Addr) *[]int {
 		return &x.bits4
 	}
 	return &x.bits6
-}
-
-func (x *index) entries() iter.Seq[*entry] {
-	return func(yield func(*entry) bool) {
-		for _, m := range []map[string][]*entry{x.names, x.suffixes} {
-			for _, entries := range m {
-				if !yieldAll(entries, yield) {
-					return
-				}
-			}
-		}
-		for _, entries := range x.prefixes {
-			if !yieldAll(entries, yield) {
-				return
-			}
-		}
-	}
 }
 
 // byName are the rules for a name, the closest first.
