@@ -3,7 +3,6 @@ package rules
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"golang.org/x/net/http/httpproxy"
@@ -59,10 +58,6 @@ func completeURL(variable, text string) (string, error) {
 
 // HasUpstreamEnvironment says whether the environment of this process names a proxy.
 func HasUpstreamEnvironment() bool {
-	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"} {
-		if os.Getenv(name) != "" {
-			return true
-		}
-	}
-	return false
+	env := httpproxy.FromEnvironment()
+	return env.HTTPProxy != "" || env.HTTPSProxy != ""
 }
