@@ -9,6 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/names"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -110,16 +111,10 @@ func parseAddress(text string) (Rule, error) {
 	return Rule{prefix: parsed.Prefix, ports: parsed.Ports}, nil
 }
 
-// Addresses that the inside of each proxied sandbox uses.
-var (
-	ours4 = netip.MustParsePrefix("198.18.0.0/15")
-	ours6 = netip.MustParsePrefix("fd53::/16")
-)
-
 // useless returns the reason why a rule for these addresses has no effect. It is empty if the rule
 // has one.
 func useless(p netip.Prefix) string {
-	switch ours := oursOf(p.Addr()); {
+	switch ours := names.Range(p.Addr()); {
 	case p.Addr().IsLoopback():
 		return "the sandbox itself has this address, and no rule is needed to reach it; a service of the host must listen at another address"
 	case p.Addr().IsUnspecified() && p.IsSingleIP():
@@ -128,13 +123,6 @@ func useless(p netip.Prefix) string {
 		return fmt.Sprintf("the addresses in %s stand for names inside the sandbox; write a rule for the name", ours)
 	}
 	return ""
-}
-
-func oursOf(a netip.Addr) netip.Prefix {
-	if a.Is4() {
-		return ours4
-	}
-	return ours6
 }
 
 // parseNamed reads a rule for a name.

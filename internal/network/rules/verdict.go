@@ -3,8 +3,10 @@ package rules
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/names"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -85,12 +87,7 @@ func (l *List) Name(text string) Verdict {
 
 // isInside says whether a range is inside one of the merged ranges.
 func isInside(p spec.PortRange, ranges []spec.PortRange) bool {
-	for _, r := range ranges {
-		if r.First <= p.First && p.Last <= r.Last {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ranges, func(r spec.PortRange) bool { return r.First <= p.First && p.Last <= r.Last })
 }
 
 // Connect judges a connection to a name whose bytes no rule can judge: TLS that is passed through, or any
@@ -212,7 +209,7 @@ func (l *List) Address(a netip.Addr, port uint16) Verdict {
 		return Verdict{Reason: "there is no address"}
 	case a.Is4In6():
 		return Verdict{Reason: fmt.Sprintf("%s is an IPv4 address in IPv6 form; connect to %s", what, netip.AddrPortFrom(a.Unmap(), port))}
-	case a.IsLoopback() || a.IsUnspecified() || oursOf(a).Contains(a):
+	case a.IsLoopback() || a.IsUnspecified() || names.Reserved(a):
 		return Verdict{Reason: fmt.Sprintf("%s is an address of the sandbox itself; it leads to no other host", what)}
 	}
 	for e := range l.allow.byAddress(a) {

@@ -103,14 +103,18 @@ func (t *Table) Name(a netip.Addr) (string, bool) {
 // Reserved is true for each address that can only mean this sandbox: its own addresses and all
 // synthetic ones, whether they have a name or not.
 func Reserved(a netip.Addr) bool {
-	a = a.Unmap()
-	return range4().Contains(a) || range6().Contains(a.WithZone(""))
+	a = a.Unmap().WithZone("")
+	return Range(a).Contains(a)
 }
 
-func range4() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18}), 15) }
-
-// range6 is more than the synthetic addresses, fd53:0:0:1::/64: the sandbox's own address is fd53::2.
-func range6() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0x53}), 16) }
+// Range has the reserved addresses of one family, that of a: IPv4 or IPv6. The range of IPv6 is more than the
+// synthetic addresses, fd53:0:0:1::/64: the sandbox's own address is fd53::2.
+func Range(a netip.Addr) netip.Prefix {
+	if a.Is4() {
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18}), 15)
+	}
+	return netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0x53}), 16)
+}
 
 func pair(number int) Pair {
 	v4 := [4]byte{198, 18}
