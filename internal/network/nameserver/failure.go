@@ -8,42 +8,32 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // queueErrors has the kernel keep the packet of each ICMP error for readErrors. Otherwise a socket tells an error
 // without the packet, and the error of one query would end another one.
 func queueErrors(conn syscall.Conn, server netip.Addr) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
 	level, option := unix.IPPROTO_IP, unix.IP_RECVERR
 	if server.Is6() && !server.Is4In6() {
 		level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVERR
 	}
-	var set error
-	err = raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), level, option, 1) })
-	if err != nil {
-		return err
-	}
-	return set
+	return descriptor.Use(conn, func(fd int) error { return unix.SetsockoptInt(fd, level, option, 1) })
 }
 
 // readErrors ends the waits of the queries that ICMP errors are about, and returns the number of the errors. An error
 // without the first bytes of the query ends no wait.
 func (p *port) readErrors() (count int) {
-	raw, err := p.conn.SyscallConn()
-	if err != nil {
-		return 0
-	}
 	var query [2]byte
 	var control [512]byte
 	for ; ; count++ {
 		var n, length int
-		closed := raw.Control(func(fd uintptr) {
-			n, length, _, _, err = unix.Recvmsg(int(fd), query[:], control[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+		err := descriptor.Use(p.conn, func(fd int) (err error) {
+			n, length, _, _, err = unix.Recvmsg(fd, query[:], control[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+			return err
 		})
-		if closed != nil || err != nil {
+		if err != nil {
 			return count
 		}
 		if cause := causeOf(control[:length]); cause != nil && n == len(query) {
