@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Kind is the kind of a report.
@@ -121,19 +122,9 @@ func IsName(text string) bool { return text != "" && len(text) <= MaxName && isP
 
 // isPrintable says whether all characters are of ASCII, and visible.
 func isPrintable(text string) bool {
-	for _, c := range []byte(text) {
-		if c <= ' ' || c > '~' {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 func hasControl(text string) bool {
-	for _, c := range []byte(text) {
-		if c < ' ' || c == 0x7f {
-			return true
-		}
-	}
-	return false
+	return strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
