@@ -72,7 +72,7 @@ type fields struct {
 func parseHead(lines []string, isForProxy bool) (fields, error) {
 	var f fields
 	first := strings.Split(lines[0], " ")
-	if len(first) != 3 || first[0] == "" || !isToken([]byte(first[0])) || hasControl(lines[0]) || strings.Contains(first[1], "#") {
+	if len(first) != 3 || !isToken(first[0]) || hasControl(lines[0]) || strings.Contains(first[1], "#") {
 		return f, malformed("malformed request line %.100q", lines[0])
 	}
 	f.target = first[1]
@@ -83,7 +83,7 @@ func parseHead(lines []string, isForProxy bool) (fields, error) {
 	values := map[string][]string{}
 	for _, line := range lines[1:] {
 		name, value, ok := strings.Cut(line, ":")
-		if !ok || name == "" || !isToken([]byte(name)) || hasControl(strings.ReplaceAll(value, "\t", " ")) {
+		if !ok || !isToken(name) || hasControl(strings.ReplaceAll(value, "\t", " ")) {
 			return f, malformed("malformed field %.100q", line)
 		}
 		name = strings.ToLower(name)

@@ -18,6 +18,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 const (
@@ -142,7 +144,7 @@ func classify(b []byte) (kind Kind, ok bool) {
 	}
 	isMethod := slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE", proxyHeader1}, string(word))
 	switch {
-	case !isToken(word):
+	case len(word) > 0 && !isToken(string(word)):
 		return Other, true
 	case len(rest) > 0 && isMethod, bytes.Contains(bytes.ToUpper(rest), []byte("HTTP/")):
 		return HTTP, true
@@ -176,17 +178,8 @@ func classifyTLS(b []byte) (isTLS, ok bool) {
 	return len(b) > 3 && (b[3] == major || b[3] == 0), len(b) > 3
 }
 
-// isToken is also true for an empty word. See RFC 9110, section 5.6.2.
-func isToken(word []byte) bool {
-	for _, c := range word {
-		isLetter := 'a' <= c|0x20 && c|0x20 <= 'z'
-		isDigit := '0' <= c && c <= '9'
-		if !isLetter && !isDigit && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
-			return false
-		}
-	}
-	return true
-}
+// isToken is false for an empty word. The names of fields and methods are tokens (RFC 9110, sections 5.1, 5.6.2 and 9.1).
+func isToken(word string) bool { return httpguts.ValidHeaderFieldName(word) }
 
 // A replay is the connection for crypto/tls: the client's bytes, and nothing goes back.
 type replay struct {

@@ -2,6 +2,7 @@ package sniff
 
 import (
 	"bytes"
+	"cmp"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -121,10 +122,7 @@ func parseProxyURL(target string) (*url.URL, error) {
 }
 
 func withDefault(port uint16) uint16 {
-	if port == 0 {
-		return 80
-	}
-	return port
+	return cmp.Or(port, 80)
 }
 
 // maxHost is the length of the longest name of a host, in bytes (RFC 1035, section 2.3.4).
