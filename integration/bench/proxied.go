@@ -353,9 +353,7 @@ func (n *networks) weigh() (trial, error) {
 		}
 		key := fmt.Sprintf("s-%d", number)
 		n.ends = append(n.ends, func() error { return e.Dismiss(ctx, key) })
-		err = e.Admit(ctx, egress.Box{Key: key, Allow: []string{key + ".test"}}, egress.Sockets{
-			Streams: l.Streams, DNSPackets: l.DNSPackets, DNSStreams: l.DNSStreams,
-		})
+		err = e.Admit(ctx, egress.Box{Key: key, Allow: []string{key + ".test"}}, l)
 		return errors.Join(err, l.Close())
 	}
 	for number := range crowdOfProxied {

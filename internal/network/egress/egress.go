@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/upstream"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/capture"
 )
 
 // ErrUnknown means that the proxied network does not have the sandbox.
@@ -44,28 +46,14 @@ type Counts = link.Counts
 // An Event is one decision about a name or a connection.
 type Event = link.Event
 
-// Sockets are the listening sockets of a sandbox, of each family of addresses that it has. Files that are
-// nil count as none. netns/capture opens them, with the options that they need.
-type Sockets struct {
-	// Streams accept the captured connections of TCP.
-	Streams []*os.File
-	// DNSPackets get the queries over UDP, with the address that was asked.
-	DNSPackets []*os.File
-	// DNSStreams accept connections with queries.
-	DNSStreams []*os.File
-}
-
-// list returns the sockets and their roles.
-func (s Sockets) list() (files []*os.File, roles []link.Role) {
+// withRoles lists the sockets of a sandbox with their roles.
+func withRoles(l *capture.Listeners) (files []*os.File, roles []link.Role) {
 	for _, g := range []struct {
 		files []*os.File
 		role  link.Role
-	}{{s.Streams, link.Streams}, {s.DNSPackets, link.DNSPackets}, {s.DNSStreams, link.DNSStreams}} {
-		for _, f := range g.files {
-			if f != nil {
-				files, roles = append(files, f), append(roles, g.role)
-			}
-		}
+	}{{l.Streams, link.Streams}, {l.DNSPackets, link.DNSPackets}, {l.DNSStreams, link.DNSStreams}} {
+		files = append(files, g.files...)
+		roles = append(roles, slices.Repeat([]link.Role{g.role}, len(g.files))...)
 	}
 	return files, roles
 }
@@ -103,11 +91,11 @@ func isKey(key string) bool {
 // Admit adds a sandbox, or replaces the rules and sockets of the sandbox with this key. Its open
 // connections end then. Names keep their addresses as long as the sandbox is not dismissed. When Admit
 // returns, the sockets are served. The sockets stay the caller's.
-func (e Egress) Admit(ctx context.Context, b Box, s Sockets) error {
+func (e Egress) Admit(ctx context.Context, b Box, l *capture.Listeners) error {
 	if err := check(b); err != nil {
 		return err
 	}
-	files, roles := s.list()
+	files, roles := withRoles(l)
 	if len(files) == 0 || len(files) > link.MaxSockets {
 		return fmt.Errorf("sandbox %s has %d sockets; give it 1 to %d", b.Key, len(files), link.MaxSockets)
 	}

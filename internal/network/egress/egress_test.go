@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/capture"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -429,14 +430,14 @@ func TestAFullDiskStopsNothing(t *testing.T) {
 func TestWrongBoxesAreRefused(t *testing.T) {
 	e := Egress{Dir: filepath.Join(t.TempDir(), "x")}
 	for _, b := range []Box{{}, {Key: "a/b"}, {Key: ".."}, {Key: "a", Allow: []string{"*"}}, {Key: "a", Deny: []string{"x y z"}}} {
-		if err := e.Admit(t.Context(), b, Sockets{}); err == nil {
+		if err := e.Admit(t.Context(), b, &capture.Listeners{}); err == nil {
 			t.Errorf("%+v is admitted", b)
 		}
 		if err := e.Change(t.Context(), b); err == nil || errors.Is(err, ErrUnknown) {
 			t.Errorf("%+v: %v", b, err)
 		}
 	}
-	if err := e.Admit(t.Context(), Box{Key: "a"}, Sockets{}); err == nil {
+	if err := e.Admit(t.Context(), Box{Key: "a"}, &capture.Listeners{}); err == nil {
 		t.Error("a sandbox without sockets is admitted")
 	}
 	null, err := os.Open(os.DevNull)

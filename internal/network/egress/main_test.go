@@ -87,11 +87,11 @@ func enterWorld() int {
 
 // starterMain admits a box with the sockets that it has inherited, and ends.
 func starterMain(dir string) int {
-	var s Sockets
+	var s capture.Listeners
 	for i, to := range []*[]*os.File{&s.Streams, &s.DNSPackets, &s.DNSStreams} {
 		*to = []*os.File{os.NewFile(uintptr(3+i), "socket")}
 	}
-	if err := (Egress{Dir: dir}).Admit(context.Background(), Box{Key: "box", Allow: []string{"good.example"}}, s); err != nil {
+	if err := (Egress{Dir: dir}).Admit(context.Background(), Box{Key: "box", Allow: []string{"good.example"}}, &s); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -181,7 +181,7 @@ func shell(t *testing.T, line string) {
 // A sandbox is a network namespace that captures.
 type sandbox struct {
 	namespace *os.File
-	sockets   Sockets
+	sockets   *capture.Listeners
 }
 
 func newSandbox(t *testing.T) sandbox {
@@ -192,9 +192,7 @@ func newSandbox(t *testing.T) sandbox {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	return sandbox{namespace, Sockets{
-		Streams: l.Streams, DNSPackets: l.DNSPackets, DNSStreams: l.DNSStreams,
-	}}
+	return sandbox{namespace, l}
 }
 
 func (s sandbox) dial(network, address string) (c net.Conn, err error) {

@@ -30,7 +30,7 @@ func newSandboxOf(t *testing.T, ports []int) sandbox {
 	}
 	t.Cleanup(func() { l.Close() })
 	netnstest.Shell(t, namespace, "nft 'flush chain inet sandbox-runtime-capture prerouting; add rule inet sandbox-runtime-capture prerouting accept'")
-	s := sandbox{namespace, Sockets{DNSPackets: l.DNSPackets, DNSStreams: l.DNSStreams}}
+	s := sandbox{namespace, &capture.Listeners{DNSPackets: l.DNSPackets, DNSStreams: l.DNSStreams}}
 	config := net.ListenConfig{}
 	config.SetMultipathTCP(false)
 	err = netns.Do(namespace, func() error {
@@ -173,7 +173,7 @@ func TestASuspendedSandboxCanHaveTheSamePortsAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	if err := e.Admit(t.Context(), box, Sockets{l.Streams, l.DNSPackets, l.DNSStreams}); err != nil {
+	if err := e.Admit(t.Context(), box, l); err != nil {
 		t.Fatal(err)
 	}
 	if again, err := s.lookUp("good.example"); err != nil || again != address {

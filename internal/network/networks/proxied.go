@@ -81,9 +81,7 @@ func (n Networks) admit(ctx context.Context, namespace *os.File, p proxiedShare)
 	if err != nil {
 		return err
 	}
-	err = n.egress().Admit(ctx, p.box, egress.Sockets{
-		Streams: l.Streams, DNSPackets: l.DNSPackets, DNSStreams: l.DNSStreams,
-	})
+	err = n.egress().Admit(ctx, p.box, l)
 	if err = errors.Join(err, l.Close()); err == nil {
 		return nil
 	}
