@@ -12,16 +12,13 @@ import (
 // for a sandbox that is not there.
 func (e Egress) Decider(ctx context.Context, key string) (*protocol.Decider, error) {
 	conn, err := e.connect()
-	if isNoParent(err) {
-		err = ErrUnknown
-	}
 	if err == nil {
 		if _, err = call(ctx, conn, request{Op: opDecide, Key: key}); err != nil {
 			conn.Close()
 		}
-		if isNoParent(err) {
-			err = ErrUnknown
-		}
+	}
+	if isNoParent(err) {
+		err = ErrUnknown
 	}
 	if err != nil {
 		return nil, fmt.Errorf("decide about connections: %w", err)

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -283,10 +285,7 @@ func (p *parent) restore(worker *channel.Conn) {
 	defer p.changing.Unlock()
 	p.worker = worker
 	p.mu.Lock()
-	boxes := make([]*box, 0, len(p.boxes))
-	for _, b := range p.boxes {
-		boxes = append(boxes, b)
-	}
+	boxes := slices.Collect(maps.Values(p.boxes))
 	last := link.Order{Sequence: p.sent}
 	p.mu.Unlock()
 	for _, b := range boxes {

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-runtime/sandbox-runtime/internal/channel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
@@ -95,24 +93,13 @@ func (p *parent) replaceDecider(b *box, d *decider) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if earlier := b.decider; earlier != nil {
-		if !earlier.hasEnded() {
+		if !hasGone(earlier.channel) {
 			return false
 		}
 		earlier.end()
 	}
 	b.decider = d
 	return true
-}
-
-// hasEnded says whether the client of the decider has hung up. The parent may not have removed the decider yet.
-func (d *decider) hasEnded() bool {
-	isEnded := true
-	_ = d.channel.Control(func(fd uintptr) { // a closed channel has ended
-		ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
-		n, err := unix.Poll(ready, 0)
-		isEnded = err == nil && n > 0
-	})
-	return isEnded
 }
 
 // removeDecider ends a decider. The connections that wait for it are refused.
