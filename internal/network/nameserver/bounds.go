@@ -18,5 +18,15 @@ const (
 // ErrTooMany is the error of a lookup above the bounds.
 var ErrTooMany = errors.New("the sandbox looks up too many names; wait a second")
 
-// IsTooMany says that a lookup has failed with ErrTooMany. Package net keeps only the text of such an error.
-func IsTooMany(failed *net.DNSError) bool { return failed.Err == ErrTooMany.Error() }
+// LookupCause is the reason of a failed lookup, without the addresses of the host and of its name servers.
+func LookupCause(failed *net.DNSError) error {
+	switch {
+	case failed.Err == ErrTooMany.Error(): // package net keeps only the text
+		return ErrTooMany
+	case failed.IsNotFound:
+		return errors.New("no such host")
+	case failed.IsTimeout:
+		return errors.New("the host's name servers did not answer in time")
+	}
+	return errors.New("the host's name servers answer with an error, or cannot be reached")
+}

@@ -108,18 +108,11 @@ type lookupError string
 func (e lookupError) Error() string { return string(e) }
 
 func newLookupError(ctx context.Context, name string, failed *net.DNSError) error {
-	cause := "the host's name servers answer with an error, or cannot be reached"
-	switch {
-	case ctx.Err() != nil:
-		cause = "the client's connection has ended"
-	case nameserver.IsTooMany(failed):
-		cause = failed.Err
-	case failed.IsNotFound:
-		cause = "no such host"
-	case failed.IsTimeout:
-		cause = "the host's name servers did not answer in time"
+	cause := nameserver.LookupCause(failed)
+	if ctx.Err() != nil {
+		cause = errors.New("the client's connection has ended")
 	}
-	return lookupError(fmt.Sprintf("look up %s: %s", name, cause))
+	return lookupError(fmt.Sprintf("look up %s: %v", name, cause))
 }
 
 // failureFor is the text for a client whose server was not reached. Errors of package net have the server's address, and

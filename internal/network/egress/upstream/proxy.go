@@ -87,15 +87,7 @@ func (p *Proxy) Dial(ctx context.Context, resolver *net.Resolver) (Conn, error) 
 // dialCause is an error without the addresses of the host and of the proxy.
 func dialCause(err error) error {
 	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
-		switch {
-		case nameserver.IsTooMany(lookup):
-			return nameserver.ErrTooMany
-		case lookup.IsNotFound:
-			return errors.New("no such host")
-		case lookup.IsTimeout:
-			return errors.New("the host's name servers did not answer in time")
-		}
-		return errors.New("the host's name servers answer with an error, or cannot be reached")
+		return nameserver.LookupCause(lookup)
 	}
 	if errno, ok := errors.AsType[unix.Errno](err); ok {
 		return errno
