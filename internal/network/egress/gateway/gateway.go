@@ -124,7 +124,9 @@ func (g *gateway) take(o link.Order, files []*os.File) error {
 	case o.Number == 0:
 		return nil
 	case o.Answer != nil:
-		g.answer(o.Number, *o.Answer)
+		if b := g.box(o.Number); b != nil {
+			b.takeAnswer(*o.Answer)
+		}
 		return nil
 	case o.Settle != 0:
 		go g.settle(o.Number, o.Settle) // the parent bounds the number of these orders
@@ -151,6 +153,13 @@ func (g *gateway) take(o link.Order, files []*os.File) error {
 	return nil
 }
 
+// box is nil if the box is not there.
+func (g *gateway) box(number uint32) *box {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.boxes[number]
+}
+
 // boxFor is the box of an order, also a new one.
 func (g *gateway) boxFor(o link.Order) (*box, error) {
 	g.mu.Lock()
@@ -164,15 +173,6 @@ func (g *gateway) boxFor(o link.Order) (*box, error) {
 	}
 	g.boxes[o.Number] = b
 	return b, nil
-}
-
-func (g *gateway) answer(number uint32, a link.Answer) {
-	g.mu.Lock()
-	b := g.boxes[number]
-	g.mu.Unlock()
-	if b != nil {
-		b.takeAnswer(a)
-	}
 }
 
 func (g *gateway) dismiss(number uint32) {
@@ -202,10 +202,7 @@ func (g *gateway) divide() {
 
 // settle reports the counts of a box, and the end of that. A box that is not there has none.
 func (g *gateway) settle(number uint32, id uint64) {
-	g.mu.Lock()
-	b := g.boxes[number]
-	g.mu.Unlock()
-	if b != nil {
+	if b := g.box(number); b != nil {
 		b.settle()
 	}
 	_ = g.report(link.Report{Kind: link.KindSettled, Number: number, ID: id}) // without a parent the process ends

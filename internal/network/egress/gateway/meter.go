@@ -58,27 +58,26 @@ func (b *box) spendLocked(count link.Counts) {
 
 // hasEnded says whether no more bytes can come from the client or go there.
 func (c *connection) hasEnded() bool {
-	isClosed := false
-	err := descriptor.Use(c.client, func(fd int) error {
-		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		isClosed = err == nil && info.State == unix.BPF_TCP_CLOSE
+	info, err := c.kernelInfo()
+	return err != nil || info.State == unix.BPF_TCP_CLOSE
+}
+
+// kernelInfo has the kernel's view of the connection with the client (tcp(7), TCP_INFO).
+func (c *connection) kernelInfo() (info *unix.TCPInfo, err error) {
+	err = descriptor.Use(c.client, func(fd int) (err error) {
+		info, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 		return err
 	})
-	return isClosed || err != nil
+	return info, err
 }
 
 // meterLocked returns the bytes since the last call, as the kernel knows them. Bytes for the sandbox count as
 // soon as they are in the socket.
 func (c *connection) meterLocked() link.Counts {
 	var all link.Counts
-	_ = descriptor.Use(c.client, func(fd int) error { // a closed connection has no more bytes
-		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err != nil {
-			return err
-		}
+	if info, err := c.kernelInfo(); err == nil { // a closed connection has no more bytes
 		all = link.Counts{Sent: info.Bytes_received, Received: info.Bytes_sent - info.Bytes_retrans + uint64(info.Notsent_bytes)}
-		return nil
-	})
+	}
 	return c.countUpToLocked(all)
 }
 

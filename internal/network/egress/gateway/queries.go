@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -65,9 +66,7 @@ func (b *box) answerPackets(c *net.UDPConn) {
 }
 
 // answerPacket answers from the address that was asked: the control message says which one that is.
-func (b *box) answerPacket(raw interface {
-	Write(func(uintptr) bool) error
-}, query, control []byte, peer unix.Sockaddr) {
+func (b *box) answerPacket(raw syscall.RawConn, query, control []byte, peer unix.Sockaddr) {
 	text := b.answer(query)
 	if text == nil {
 		return
