@@ -101,16 +101,6 @@ func addressRules(texts []string) (rules []spec.AddressRule, err error) {
 	return rules, nil
 }
 
-// opened is a sandbox that is being made: its network namespace, and its description for the router.
-func opened(namespace func() (*os.File, error), names record.Names, r record.Record) (*os.File, router.Member, error) {
-	member, err := newMember(names, r)
-	if err != nil {
-		return nil, member, err
-	}
-	inside, err := namespace()
-	return inside, member, err
-}
-
 // Attach connects a sandbox that is being made, if the record asks for that, and returns the
 // sandbox's addresses.
 func (n Networks) Attach(ctx context.Context, namespace func() (*os.File, error), names record.Names, r record.Record) ([]netip.Addr, error) {
@@ -121,18 +111,27 @@ func (n Networks) Attach(ctx context.Context, namespace func() (*os.File, error)
 	default:
 		return nil, nil
 	}
-	inside, member, err := opened(namespace, names, r)
+	member, err := newMember(names, r)
+	if err != nil {
+		return nil, err
+	}
+	inside, err := namespace()
 	if err != nil {
 		return nil, err
 	}
 	addresses, err := n.router().Attach(ctx, inside, member)
-	if err != nil {
-		if errors.Is(err, errors.ErrUnsupported) {
-			err = fault.Unavailable(err)
-		}
-		return nil, fmt.Errorf("--network full: %w", err)
+	return addresses, attachError(r.Config.Network, err)
+}
+
+// attachError is the error of a new sandbox that has to be in the network.
+func attachError(network spec.Network, err error) error {
+	if err == nil {
+		return nil
 	}
-	return addresses, nil
+	if errors.Is(err, errors.ErrUnsupported) {
+		err = fault.Unavailable(err)
+	}
+	return fmt.Errorf("--network %s: %w", network, err)
 }
 
 // onlyIPv4 is the note of a sandbox without IPv6.

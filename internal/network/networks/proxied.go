@@ -101,13 +101,7 @@ func (n Networks) attachProxied(ctx context.Context, namespace func() (*os.File,
 	if err != nil {
 		return err
 	}
-	if err := n.admit(ctx, inside, p); err != nil {
-		if errors.Is(err, errors.ErrUnsupported) {
-			err = fault.Unavailable(err)
-		}
-		return fmt.Errorf("--network proxied: %w", err)
-	}
-	return nil
+	return attachError(r.Config.Network, n.admit(ctx, inside, p))
 }
 
 // regrantProxied changes the rules of a sandbox in the proxied network, and returns the number of its sockets
