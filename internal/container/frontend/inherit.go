@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,22 +17,17 @@ const FirstFD = 3 // after stdin, stdout, stderr
 // inheritedFiles are open descriptors of this program, from 3 on, that its
 // caller meant for the container: sockets by systemd's protocol, then those of
 // --preserve-fds.
-type inheritedFiles struct {
-	listen   []*os.File
-	preserve int
-}
-
-func (f inheritedFiles) files() ([]*os.File, error) {
-	files := append([]*os.File(nil), f.listen...)
-	first := FirstFD + len(f.listen)
-	for fd := first; fd < first+f.preserve; fd++ {
+func inheritedFiles(listen []*os.File, preserve int) ([]*os.File, error) {
+	files := slices.Clone(listen)
+	first := FirstFD + len(listen)
+	for fd := first; fd < first+preserve; fd++ {
 		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 		if err == nil && flags&unix.FD_CLOEXEC != 0 {
 			// Nothing inherited is close-on-exec: this one is our own.
 			err = unix.EBADF
 		}
 		if err != nil {
-			return nil, fmt.Errorf("unable to stat preserved-fd %d (of %d): %w", fd-first, f.preserve, err)
+			return nil, fmt.Errorf("unable to stat preserved-fd %d (of %d): %w", fd-first, preserve, err)
 		}
 		files = append(files, os.NewFile(uintptr(fd), "preserved "+strconv.Itoa(fd)))
 	}

@@ -175,8 +175,7 @@ func (s *Process) announce(child *container.Child) (wait func(), err error) {
 func (s *Process) start(streams stdio) (*container.Child, error) {
 	p := container.Process{Spec: s.spec, SubCgroups: s.subCgroups}
 	var err error
-	inherited := inheritedFiles{s.listen, s.io.PreserveFDs}
-	if p.ExtraFiles, err = inherited.files(); err != nil {
+	if p.ExtraFiles, err = inheritedFiles(s.listen, s.io.PreserveFDs); err != nil {
 		return nil, err
 	}
 	if n := len(s.listen); n > 0 {
