@@ -17,6 +17,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
@@ -63,7 +64,7 @@ type Container struct {
 	started  atomic.Pointer[initProcess] // nil unless the init was started here
 
 	mu   sync.Mutex
-	lock *stateLock // nil while it is not held
+	lock *os.File // nil while it is not held
 }
 
 // Create makes the state directory root/id for a container that runs spec, and locks it. The
@@ -89,7 +90,7 @@ func Create(root, id string, spec *specs.Spec, opts Options) (*Container, error)
 		config.Namespaces.Add(configs.NEWUSER, opts.UserNamespace)
 	}
 	lc, err := libcontainer.Create(root, id, config)
-	if err != nil && !errors.Is(err, ErrInvalidID) && exists(root, id) { // since it looked
+	if err != nil && !errors.Is(err, ErrInvalidID) && statedir.Exists(filepath.Join(root, id)) { // another process makes it, or has made it since libcontainer looked
 		err = ErrExist
 	}
 	if err != nil {
@@ -99,39 +100,33 @@ func Create(root, id string, spec *specs.Spec, opts Options) (*Container, error)
 	if err != nil {
 		return nil, err
 	}
-	c := &Container{lc: lc, root: root, identity: lock.identity(), lock: &lock}
+	c := &Container{lc: lc, root: root, identity: identityOf(lock), lock: lock}
 	if err := c.recordCgroups(); err != nil {
 		return nil, errors.Join(err, c.Destroy())
 	}
 	return c, nil
 }
 
-// exists says that a container of that id is there, or is being made. Its processes may be
-// the reason why another create of the id has failed.
-func exists(root, id string) bool {
-	_, err := os.Lstat(filepath.Join(root, id))
-	return err == nil
-}
-
 // lockNew locks a directory that was just made. Before it had the lock it looked like the
 // rest of a killed create, and another process may have deleted it; if that process made
 // it anew and got the lock first, it is not empty.
-func lockNew(path string) (stateLock, error) {
+func lockNew(path string) (*os.File, error) {
 	lock, err := lockState(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return lock, fmt.Errorf("container %s was deleted while it was being created", filepath.Base(path))
+		return nil, fmt.Errorf("container %s was deleted while it was being created", filepath.Base(path))
 	}
 	if err != nil {
-		return lock, err
+		return nil, err
 	}
-	empty, err := lock.isEmpty()
-	if err == nil && !empty {
+	entries, err := os.ReadDir(path)
+	if err == nil && len(entries) > 0 {
 		err = ErrExist
 	}
 	if err != nil {
-		lock.release()
+		lock.Close()
+		return nil, err
 	}
-	return lock, err
+	return lock, nil
 }
 
 // Lock keeps other processes from creating, starting or deleting the container
@@ -150,11 +145,11 @@ func (c *Container) Lock() (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if lock.identity() != c.identity { // another one with this id
-		lock.release()
+	if identityOf(lock) != c.identity { // another one with this id
+		lock.Close()
 		return nil, ErrNotExist
 	}
-	c.lock = &lock
+	c.lock = lock
 	return c.unlock, nil
 }
 
@@ -162,7 +157,7 @@ func (c *Container) unlock() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.lock != nil {
-		c.lock.release()
+		c.lock.Close()
 		c.lock = nil
 	}
 }

@@ -24,7 +24,11 @@ func LoadIn(root, id, group string) (*Container, error) {
 	if filepath.Base(id) != id {
 		return nil, ErrInvalidID
 	}
-	if err := checkGroups(filepath.Join(root, id), group); err != nil {
+	paths, err := readGroups(filepath.Join(root, id)) // by which Load thaws
+	if err != nil {
+		return nil, err
+	}
+	if err := checkPaths(id, paths, group); err != nil {
 		return nil, err
 	}
 	c, err := Load(root, id)
@@ -32,15 +36,6 @@ func LoadIn(root, id, group string) (*Container, error) {
 		return nil, err
 	}
 	return c, c.checkOwn(group)
-}
-
-// checkGroups reads the groups by which [Load] thaws.
-func checkGroups(dir, group string) error {
-	paths, err := readGroups(dir)
-	if err != nil {
-		return err
-	}
-	return checkPaths(filepath.Base(dir), paths, group)
 }
 
 func checkPaths(id string, paths map[string]string, group string) error {

@@ -6,8 +6,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 )
 
 // freezingPatience bounds a freeze: a process can wait for a disk. On v2 it is libcontainer's bound, since a

@@ -20,45 +20,28 @@ var ErrBusy = errors.New("another process creates, starts or deletes it")
 // lockPatience is how long a process waits for another's work on a container.
 const lockPatience = 10 * time.Second
 
-// A stateLock is an flock(2) on the state directory of a container. A process holds it
-// while it creates, starts or deletes the container. libcontainer has no lock: if two
-// processes delete a container that a third one creates, a container is left that nobody
-// can delete. The lock ends with its process.
-type stateLock struct{ dir *os.File }
-
 // lockState waits for the lock of the directory that has the name when it gets
-// it. [fs.ErrNotExist] says that there is none.
-func lockState(path string) (stateLock, error) {
+// it. [fs.ErrNotExist] says that there is none. The lock ends when the directory is closed.
+//
+// A process holds the lock of the state directory while it creates, starts or deletes the
+// container. libcontainer has no lock: if two processes delete a container that a third one
+// creates, a container is left that nobody can delete.
+func lockState(path string) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
 	for {
-		dir, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-		if err != nil {
-			return stateLock{}, err
-		}
-		l := stateLock{dir}
-		err = descriptor.Lock(ctx, dir, descriptor.Exclusive)
+		dir, err := descriptor.OpenLocked(ctx, path, unix.O_DIRECTORY|unix.O_NOFOLLOW, descriptor.Exclusive)
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = ErrBusy
+			err = fmt.Errorf("container %s: %w", filepath.Base(path), ErrBusy)
 		}
 		if err != nil {
-			l.release()
-			return stateLock{}, fmt.Errorf("container %s: %w", filepath.Base(path), err)
+			return nil, err
 		}
-		mine, err := identify(path)
-		if err == nil && mine == l.identity() {
-			return l, nil
+		if hasName, _ := descriptor.HasName(dir); hasName {
+			return dir, nil
 		}
-		l.release() // deleted meanwhile, or deleted and created again
+		dir.Close() // deleted meanwhile, or deleted and created again
 	}
-}
-
-func (l stateLock) release() { l.dir.Close() }
-
-// isEmpty says whether nothing is in the directory yet.
-func (l stateLock) isEmpty() (bool, error) {
-	names, err := os.ReadDir(l.dir.Name())
-	return len(names) == 0, err
 }
 
 // An identity tells a state directory from one that has its name, and maybe its
@@ -68,8 +51,8 @@ type identity struct {
 	born          unix.StatxTimestamp
 }
 
-func (l stateLock) identity() identity {
-	id, _ := statx(int(l.dir.Fd()), "", unix.AT_EMPTY_PATH) // it is open
+func identityOf(dir *os.File) identity {
+	id, _ := statx(int(dir.Fd()), "", unix.AT_EMPTY_PATH) // it is open
 	return id
 }
 

@@ -107,7 +107,7 @@ func removeState(dir string, first func() error) error {
 	if err != nil {
 		return err
 	}
-	defer lock.release()
+	defer lock.Close()
 	if err := first(); err != nil {
 		return err
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/utils"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 )
 
 // Status is where a container is in its life, as the state's JSON says it.
@@ -92,8 +94,7 @@ func (c *Container) State() (State, error) {
 // Recorded says that the container has a state that [Load] finds. A start writes the state when the init
 // is set up.
 func (c *Container) Recorded() bool {
-	_, err := os.Lstat(filepath.Join(c.root, c.ID(), "state.json"))
-	return err == nil
+	return statedir.Exists(filepath.Join(c.root, c.ID(), "state.json"))
 }
 
 // Owner is the user name, or "#" and the number, of the owner of the container's state
