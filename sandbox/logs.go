@@ -69,16 +69,16 @@ func (s *Sandbox) CopyLogs(ctx context.Context, execID string, o LogOptions) (er
 	return logs.follow(ctx, func() (bool, error) { return s.endedExec(ctx, execID) })
 }
 
-// logStreamsOf opens the streams at the places that the options choose.
-func logStreamsOf(e Execution, o LogOptions) (logs *logStreams, err error) {
-	logs = &logStreams{}
-	var ok bool
-	if logs[0].file, logs[1].file, ok = logsOf(e); !ok {
+// logStreamsOf opens the streams that the options ask for, at the places that they choose.
+func logStreamsOf(e Execution, o LogOptions) (logs logStreams, err error) {
+	stdout, stderr, ok := logsOf(e)
+	if !ok {
 		return nil, errUnsupported
 	}
-	logs[0].to, logs[1].to = streams.Together(o.Stdout, o.Stderr)
-	for i := range logs {
-		stream := &logs[i]
+	all := [2]keptStream{{file: stdout}, {file: stderr}}
+	all[0].to, all[1].to = streams.Together(o.Stdout, o.Stderr)
+	for i := range all {
+		stream := &all[i]
 		if stream.file.File == nil || stream.to == nil {
 			continue
 		}
@@ -88,6 +88,7 @@ func logStreamsOf(e Execution, o LogOptions) (logs *logStreams, err error) {
 		if stream.offset, stream.end, err = o.start(stream.file); err != nil {
 			return nil, err
 		}
+		logs = append(logs, stream)
 	}
 	return logs, nil
 }
@@ -115,17 +116,13 @@ func (s *Sandbox) endedExec(ctx context.Context, execID string) (bool, error) {
 	return i < 0 || execs[i].Ended, err
 }
 
-// logStreams are the standard output and the standard error of a command.
-type logStreams [2]keptStream
+// logStreams are the standard output and the standard error of a command, or one of them.
+type logStreams []*keptStream
 
 // copyPresent copies the output up to now, or the last lines only.
-func (l *logStreams) copyPresent(lines bool) error {
+func (l logStreams) copyPresent(lines bool) error {
 	var errs []error
-	for i := range l {
-		s := &l[i]
-		if s.file.File == nil || s.to == nil {
-			continue
-		}
+	for _, s := range l {
 		var err error
 		if lines {
 			_, err = s.file.CopyPresent(s.to, s.offset, s.end, s.omit)
@@ -146,20 +143,14 @@ const (
 
 // follow copies until ended says that the command has ended, and the output after that. It ends earlier when a writer
 // fails, or no writer takes more.
-func (l *logStreams) follow(ctx context.Context, ended func() (bool, error)) error {
+func (l logStreams) follow(ctx context.Context, ended func() (bool, error)) error {
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	over := make(chan struct{})
-	var taken []*keptStream
-	for i := range l {
-		if l[i].file.File != nil && l[i].to != nil {
-			taken = append(taken, &l[i])
-		}
-	}
 	var copying sync.WaitGroup
 	var open atomic.Int32
-	open.Store(int32(len(taken)))
-	for _, stream := range taken {
+	open.Store(int32(len(l)))
+	for _, stream := range l {
 		copying.Go(func() {
 			stream.err = stream.follow(over)
 			if open.Add(-1) == 0 || streams.IgnoreEnough(stream.err) != nil {
@@ -173,7 +164,10 @@ func (l *logStreams) follow(ctx context.Context, ended func() (bool, error)) err
 	}
 	close(over)
 	copying.Wait()
-	return errors.Join(err, streams.IgnoreEnough(l[0].err), streams.IgnoreEnough(l[1].err))
+	for _, stream := range l {
+		err = errors.Join(err, streams.IgnoreEnough(stream.err))
+	}
+	return err
 }
 
 func awaitEnd(ctx context.Context, ended func() (bool, error)) error {
