@@ -123,11 +123,13 @@ func (f *Files) start(ctx context.Context, filer Filer) (*files.Client, error) {
 	return files.NewClient(in, out, server, files.Options{Idle: filesIdle, Silent: f.silent}), nil
 }
 
-// enlarge gives a pipe room for a chunk of a file, if the user may have that much in
-// pipes.
+// pipeSize is the room of a pipe for a chunk of a file or of a layer.
+const pipeSize = 1 << 20
+
+// enlarge gives a pipe that room, if the user may have that much in pipes. It is only for speed.
 func enlarge(pipe *os.File) {
 	_ = descriptor.Use(pipe, func(fd int) error {
-		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, 1<<20)
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeSize)
 		return err
 	})
 }

@@ -85,6 +85,15 @@ func askLauncher[T any](ctx context.Context, p *isolatedProvider, question func(
 }
 
 // connected returns the connection, nil if there is none that works.
+// call has the launcher do something.
+func (p *isolatedProvider) call(ctx context.Context, do func(c *protocol.Client) error) error {
+	client, err := p.connection(ctx)
+	if err != nil {
+		return err
+	}
+	return do(client)
+}
+
 func (p *isolatedProvider) connected() (*protocol.Client, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -304,11 +313,7 @@ func (i *isolatedInstance) Stats(ctx context.Context) (Stats, error) {
 
 // call has the launcher do something about the sandbox.
 func (i *isolatedInstance) call(ctx context.Context, do func(c *protocol.Client, id string) error) error {
-	client, err := i.provider.connection(ctx)
-	if err != nil {
-		return err
-	}
-	return do(client, i.info.ID)
+	return i.provider.call(ctx, func(c *protocol.Client) error { return do(c, i.info.ID) })
 }
 
 func (i *isolatedInstance) Pause(ctx context.Context) error {
@@ -371,9 +376,5 @@ func (p *isolatedProvider) Snapshots(ctx context.Context) ([]string, error) {
 }
 
 func (p *isolatedProvider) RemoveSnapshot(ctx context.Context, name string) error {
-	client, err := p.connection(ctx)
-	if err != nil {
-		return err
-	}
-	return client.RemoveSnapshot(ctx, name)
+	return p.call(ctx, func(c *protocol.Client) error { return c.RemoveSnapshot(ctx, name) })
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/images/name"
 	imagesource "github.com/sandbox-runtime/sandbox-runtime/images/source"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
@@ -183,10 +182,7 @@ func (s *pull) add(ctx context.Context, layer int) error {
 	if err != nil {
 		return err
 	}
-	_ = descriptor.Use(w, func(fd int) error { // only for speed
-		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeSize)
-		return err
-	})
+	enlarge(w)
 	adding, cancel := context.WithCancel(ctx)
 	defer cancel()
 	copied := make(chan error, 1)
@@ -209,8 +205,6 @@ func (s *pull) add(ctx context.Context, layer int) error {
 	}
 	return err
 }
-
-const pipeSize = 1 << 20
 
 // A counter tells how many bytes were written.
 type counter struct {
@@ -248,9 +242,5 @@ func (p *isolatedProvider) PruneImages(ctx context.Context) (RemovedImages, erro
 
 // VerifyImage implements [ImageKeeper].
 func (p *isolatedProvider) VerifyImage(ctx context.Context, name string) error {
-	client, err := p.connection(ctx)
-	if err != nil {
-		return err
-	}
-	return client.VerifyImage(ctx, name)
+	return p.call(ctx, func(c *protocol.Client) error { return c.VerifyImage(ctx, name) })
 }
