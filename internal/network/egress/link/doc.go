@@ -121,18 +121,14 @@ const maxCount = 1<<62 - 1
 
 // Add adds counts. A count stays at its maximum.
 func (c *Counts) Add(more Counts) {
-	for _, p := range []struct {
-		to   *uint64
-		more uint64
-	}{
-		{&c.Requests, more.Requests},
-		{&c.Refused, more.Refused},
-		{&c.Sent, more.Sent},
-		{&c.Received, more.Received},
-		{&c.Dropped, more.Dropped},
-	} {
-		*p.to = min(*p.to, maxCount) + min(p.more, maxCount-min(*p.to, maxCount))
+	for i, to := range c.all() {
+		*to = min(*to, maxCount) + min(*more.all()[i], maxCount-min(*to, maxCount))
 	}
+}
+
+// all are the counts in the order of a report.
+func (c *Counts) all() [5]*uint64 {
+	return [5]*uint64{&c.Requests, &c.Refused, &c.Sent, &c.Received, &c.Dropped}
 }
 
 // An Event is one decision, a line of the log as JSON.

@@ -60,8 +60,8 @@ func (r Report) Bytes() []byte {
 	case KindWithdrawal, KindSettled:
 		return binary.BigEndian.AppendUint64(b, r.ID)
 	}
-	for _, n := range []uint64{r.Counts.Requests, r.Counts.Refused, r.Counts.Sent, r.Counts.Received, r.Counts.Dropped} {
-		b = binary.BigEndian.AppendUint64(b, n)
+	for _, n := range r.Counts.all() {
+		b = binary.BigEndian.AppendUint64(b, *n)
 	}
 	return append(b, r.Line...)
 }
@@ -90,7 +90,7 @@ func ParseReport(b []byte) (Report, error) {
 		if len(rest) < countsSize {
 			return Report{}, errors.New("a report has no counts")
 		}
-		for i, n := range []*uint64{&r.Counts.Requests, &r.Counts.Refused, &r.Counts.Sent, &r.Counts.Received, &r.Counts.Dropped} {
+		for i, n := range r.Counts.all() {
 			*n = binary.BigEndian.Uint64(rest[8*i:])
 		}
 		r.Line = string(rest[countsSize:])
