@@ -49,7 +49,7 @@ func (c *connection) exchange(ctx context.Context, requests *sniff.Requests, r *
 		c.endSession()
 	case next == webSocket:
 		c.session.startReceiving()
-		c.copyRaw(requests, nil)
+		c.copyRaw(requests.Rest())
 	case next == anyRequest:
 		return true
 	default:

@@ -163,7 +163,7 @@ func (c *connection) tunnel(ctx context.Context, requests *sniff.Requests, r *sn
 	case err != nil:
 		c.fail(err)
 	case c.event.Name == "":
-		c.copyRaw(requests, nil)
+		c.copyRaw(requests.Rest())
 	default:
 		c.serveOpening(ctx, v, requests.Opening)
 	}

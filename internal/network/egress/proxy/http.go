@@ -61,8 +61,13 @@ func (c *connection) serveRequests(ctx context.Context, o sniff.Opening) {
 			return
 		}
 		if r.IsUpgrade {
-			if isUpgraded, err := c.upgrade(r); err != nil || isUpgraded {
-				c.copyRaw(requests, err)
+			isUpgraded, err := c.upgrade(r)
+			switch {
+			case err != nil:
+				c.session.finish(err)
+				return
+			case isUpgraded:
+				c.copyRaw(requests.Rest())
 				return
 			}
 			continue
@@ -224,11 +229,9 @@ func readHead(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// copyRaw copies both directions after a WebSocket handshake.
-func (c *connection) copyRaw(requests *sniff.Requests, err error) {
-	if err == nil {
-		_, err = c.session.Write(requests.Rest())
-	}
+// copyRaw copies both directions to their end, without a look at the bytes. The client has sent the first bytes already.
+func (c *connection) copyRaw(first []byte) {
+	_, err := c.session.Write(first)
 	if err == nil {
 		err = c.session.send()
 	}

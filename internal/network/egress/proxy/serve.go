@@ -308,9 +308,5 @@ func (c *connection) forward(ctx context.Context, v rules.Verdict, o sniff.Openi
 		c.fail(err)
 		return
 	}
-	_, err := c.session.Write(o.Bytes)
-	if err == nil {
-		err = c.session.send()
-	}
-	c.session.finish(err)
+	c.copyRaw(o.Bytes)
 }
