@@ -100,17 +100,13 @@ func domains(names []string) (valid []string) {
 // isDomain says whether a name has labels of letters, digits, - and _ only. Its length leaves room for one more label.
 func isDomain(name string) bool {
 	const maxName, maxLabel = 251, 63
+	const usual = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 	if len(name) > maxName {
 		return false
 	}
 	for label := range strings.SplitSeq(name, ".") {
-		if label == "" || len(label) > maxLabel {
+		if label == "" || len(label) > maxLabel || strings.Trim(label, usual) != "" {
 			return false
-		}
-		for _, b := range []byte(label) {
-			if b != '-' && b != '_' && (b < '0' || b > '9') && (b|0x20 < 'a' || b|0x20 > 'z') {
-				return false
-			}
 		}
 	}
 	return true

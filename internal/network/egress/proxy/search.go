@@ -1,6 +1,9 @@
 package proxy
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // fullName is the name that a program without the proxy looks up for the name of a request. A name without a dot has the
 // first search domain with which it exists: programs that ask the proxy leave that to the proxy.
@@ -20,18 +23,8 @@ func (b *Sandbox) fullName(name string) string {
 // asks the server for the short one. A name with a dot can be that of another customer of the same server, so it must be
 // the whole name.
 func (b *Sandbox) matchesHost(host, name string) bool {
-	if host == name {
-		return true
-	}
-	if !isShort(host) {
-		return false
-	}
-	for _, domain := range b.Search {
-		if name == host+"."+domain {
-			return true
-		}
-	}
-	return false
+	return host == name ||
+		isShort(host) && slices.ContainsFunc(b.Search, func(domain string) bool { return name == host+"."+domain })
 }
 
 // isShort is true for the names that programs look up in the search domains first. "localhost" is the sandbox itself.

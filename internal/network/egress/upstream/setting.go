@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -63,20 +64,15 @@ func (p *Proxies) For(t Traffic, host string, port uint16) (*Proxy, error) {
 // name can lead there, too.
 func (p *Proxies) Refuses(host string) string {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
-	for _, own := range p.hosts {
-		if host == own || sameAddress(host, own) {
-			return host + " is the upstream proxy itself"
-		}
-	}
-	for _, own := range ownNames {
-		if host == own || strings.HasSuffix(host, "."+own) {
-			return host + " is a name of the upstream proxy's own machine"
-		}
-	}
-	for _, service := range metadataNames {
-		if host == service || strings.HasSuffix(host, "."+service) {
-			return host + " is the metadata service of a cloud, which would answer for the machine of the upstream proxy"
-		}
+	isHost := func(own string) bool { return host == own || sameAddress(host, own) }
+	isInside := func(domain string) bool { return host == domain || strings.HasSuffix(host, "."+domain) }
+	switch {
+	case slices.ContainsFunc(p.hosts, isHost):
+		return host + " is the upstream proxy itself"
+	case slices.ContainsFunc(ownNames, isInside):
+		return host + " is a name of the upstream proxy's own machine"
+	case slices.ContainsFunc(metadataNames, isInside):
+		return host + " is the metadata service of a cloud, which would answer for the machine of the upstream proxy"
 	}
 	return ""
 }
