@@ -48,6 +48,16 @@ func (i *instance) root() (*os.Root, error) {
 	return i.rootLocked()
 }
 
+// lockRoot opens the sandbox's files, and holds the mutex until done.
+func (i *instance) lockRoot() (root *os.Root, done func(), err error) {
+	i.mu.Lock()
+	if root, err = i.rootLocked(); err != nil {
+		i.mu.Unlock()
+		return nil, nil, err
+	}
+	return root, func() { root.Close(); i.mu.Unlock() }, nil
+}
+
 // rootLocked makes the directory when it is first needed.
 func (i *instance) rootLocked() (*os.Root, error) {
 	if i.ctx.Err() != nil {

@@ -173,13 +173,11 @@ func (i *instance) Untie(context.Context, protocol.Untie) error { return nil }
 
 // Discard implements [sandbox.Snapshotter].
 func (i *instance) Discard(context.Context) error {
-	root, err := i.root()
+	root, done, err := i.lockRoot()
 	if err != nil {
 		return err
 	}
-	defer root.Close()
-	i.mu.Lock()
-	defer i.mu.Unlock()
+	defer done()
 	if len(i.layers) == 0 {
 		return &sandbox.ConfigError{Reason: "discard: the sandbox has no overlay"}
 	}

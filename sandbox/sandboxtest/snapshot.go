@@ -22,15 +22,13 @@ func (i *instance) Snapshot(_ context.Context, name string) error {
 	if i.info.Config.Storage != sandbox.StorageDisk {
 		return fmt.Errorf("a snapshot %w: its files are in memory; make it with --storage disk", sandbox.ErrUnavailable)
 	}
-	root, err := i.root()
+	i.fake.mu.Lock()
+	defer i.fake.mu.Unlock()
+	root, done, err := i.lockRoot()
 	if err != nil {
 		return err
 	}
-	defer root.Close()
-	i.fake.mu.Lock()
-	defer i.fake.mu.Unlock()
-	i.mu.Lock()
-	defer i.mu.Unlock()
+	defer done()
 	if i.fake.snapshots[name] != nil {
 		return fmt.Errorf("snapshot %s %w; choose another name, or remove it first", name, sandbox.ErrExists)
 	}

@@ -30,13 +30,11 @@ const maxUndo = 16
 
 // transaction copies the files for a command.
 func (i *instance) transaction() (*transaction, error) {
-	root, err := i.root()
+	root, done, err := i.lockRoot()
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
-	i.mu.Lock()
-	defer i.mu.Unlock()
+	defer done()
 	t := &transaction{}
 	if t.before, err = readTree(root); err != nil {
 		return nil, err
@@ -58,13 +56,11 @@ func (i *instance) settle(t *transaction, r *sandbox.Result) error {
 	if t == nil {
 		return nil
 	}
-	root, err := i.root()
+	root, done, err := i.lockRoot()
 	if err != nil {
 		return err
 	}
-	defer root.Close()
-	i.mu.Lock()
-	defer i.mu.Unlock()
+	defer done()
 	defer os.RemoveAll(t.dir)
 	after, err := readDir(t.dir)
 	if err != nil {
@@ -115,13 +111,11 @@ func conflict(paths []string) error {
 
 // Undo implements [sandbox.Undoer].
 func (i *instance) Undo(_ context.Context, n int) error {
-	root, err := i.root()
+	root, done, err := i.lockRoot()
 	if err != nil {
 		return err
 	}
-	defer root.Close()
-	i.mu.Lock()
-	defer i.mu.Unlock()
+	defer done()
 	if n < 1 {
 		return &sandbox.ConfigError{Reason: fmt.Sprintf("undo of %d transactions; at least one", n)}
 	}
