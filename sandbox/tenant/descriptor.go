@@ -5,8 +5,9 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // Close of a Workspace or of Tenants can come while another call uses their directory. The number of a closed

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // maxLinks are followed, as the kernel has it (MAXSYMLINKS).
@@ -29,9 +31,7 @@ func (p *place) dir() *os.File {
 
 // closeBelow closes all but n directories.
 func (p *place) closeBelow(n int) {
-	for _, d := range p.dirs[n:] {
-		d.Close()
-	}
+	descriptor.Close(p.dirs[n:]...)
 	p.dirs, p.names = p.dirs[:n], p.names[:n]
 }
 

@@ -121,9 +121,8 @@ func (t *terminalStreams) receive() error {
 
 func (t *terminalStreams) started() error {
 	t.closeTheirs()
-	t.receiving.Wait()
-	if t.err != nil {
-		return t.err
+	if err := t.ready(); err != nil {
+		return err
 	}
 	if err := t.host.SetRaw(); err != nil {
 		return fmt.Errorf("make terminal raw: %w", err)
