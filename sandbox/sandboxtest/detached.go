@@ -55,13 +55,7 @@ func (i *instance) Execs(context.Context) ([]sandbox.ExecInfo, error) {
 	var all []sandbox.ExecInfo
 	for _, id := range slices.Sorted(maps.Keys(i.execs)) {
 		e := i.execs[id]
-		info := sandbox.ExecInfo{ID: id, Args: e.args, Started: e.begun, Detached: e.detached()}
-		select {
-		case <-e.ended:
-			info.Ended = true
-		default:
-		}
-		all = append(all, info)
+		all = append(all, sandbox.ExecInfo{ID: id, Args: e.args, Started: e.begun, Detached: e.detached(), Ended: e.hasEnded()})
 	}
 	return all, nil
 }

@@ -258,6 +258,15 @@ func (e *execution) play(ctx context.Context, p *Program) {
 // detached says that the command goes on without its caller.
 func (e *execution) detached() bool { return e.kept[0] != nil }
 
+func (e *execution) hasEnded() bool {
+	select {
+	case <-e.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // awaitGrace waits for the return of Fake.Run during the grace, unless a signal has ended the command. It
 // returns how the command has ended.
 func (e *execution) awaitGrace(cause error, code <-chan int) (farewell string) {
@@ -305,28 +314,24 @@ func (e *execution) Started(context.Context) error { return nil }
 
 // Signal implements [sandbox.Execution]: any signal ends the command.
 func (e *execution) Signal(sig syscall.Signal, _ bool) error {
-	select {
-	case <-e.ended:
+	if e.hasEnded() {
 		return os.ErrProcessDone
-	default:
-		e.stop(signalError{sig})
-		if sig == unix.SIGKILL {
-			e.kill()
-		}
-		return nil
 	}
+	e.stop(signalError{sig})
+	if sig == unix.SIGKILL {
+		e.kill()
+	}
+	return nil
 }
 
 // Terminate implements [sandbox.Terminator]: the context of Fake.Run ends, and the command ends when
 // Fake.Run returns, at the latest after the grace.
 func (e *execution) Terminate() error {
-	select {
-	case <-e.ended:
+	if e.hasEnded() {
 		return os.ErrProcessDone
-	default:
-		e.stop(errGaveUp)
-		return nil
 	}
+	e.stop(errGaveUp)
+	return nil
 }
 
 // kill ends the grace of the command.
