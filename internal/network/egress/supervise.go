@@ -47,16 +47,12 @@ func (p *parent) superviseForever() {
 
 // runWorker starts a worker, and returns when it has ended. It says whether the worker has served.
 func (p *parent) runWorker() (served bool) {
-	conn, theirs, err := descriptor.UnixPair()
+	channel, other, err := channel.Pair(0)
 	if err != nil {
-		return false
-	}
-	channel, err := channel.OfConn(conn, 0)
-	if err != nil {
-		theirs.Close()
 		return false
 	}
 	defer channel.Close()
+	theirs := os.NewFile(uintptr(other), "worker")
 	var id process.ID
 	err = worker.Start(link.WorkerKind, []string{strconv.Itoa(os.Getpid())}, []*os.File{theirs}, func(started process.ID) error {
 		id = started
