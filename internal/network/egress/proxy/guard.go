@@ -138,11 +138,6 @@ func addressOf(c *net.TCPConn) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 }
 
-// dialAddress connects to an address that a rule has allowed.
-func dialAddress(ctx context.Context, a netip.AddrPort) (*net.TCPConn, error) {
-	return dial(ctx, net.Dialer{Timeout: connectTime}, a.Addr().String(), a.Port())
-}
-
 func dial(ctx context.Context, d net.Dialer, host string, port uint16) (*net.TCPConn, error) {
 	d.SetMultipathTCP(false) // it has no splice(2)
 	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))

@@ -199,7 +199,7 @@ func (c *connection) dial(ctx context.Context) (upstream.Conn, error) {
 // dialDirectly connects without an upstream proxy.
 func (c *connection) dialDirectly(ctx context.Context) (*net.TCPConn, error) {
 	if c.event.Name == "" {
-		return dialAddress(ctx, c.event.Address)
+		return dial(ctx, net.Dialer{Timeout: connectTime}, c.event.Address.Addr().String(), c.event.Address.Port())
 	}
 	server, err := c.box.dialName(ctx, c.event.Name, c.event.Port)
 	if err == nil {
