@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
@@ -251,11 +252,8 @@ func (l *Launcher) removeTraces(ctx context.Context, id string, state *statedir.
 // unlessContainer returns the error, with the id, if a container of the OCI commands has the id.
 func (l *Launcher) unlessContainer(id string, taken error) error {
 	_, err := os.Lstat(filepath.Join(l.State, id))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return erase.IgnoreMissing(err)
 	}
 	return &fault.SandboxError{ID: id, Err: taken}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/integrity"
@@ -112,11 +113,8 @@ func (s *Sandbox) Untie(ctx context.Context, u protocol.Untie) error {
 		return record.NotFound(s.session.ID, err)
 	}
 	store, err := record.OpenStore(r.Init)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return erase.IgnoreMissing(err)
 	}
 	store.Close()
 	return s.withLock(ctx, func() error { return s.session.Overlay.Untie(ctx, u) })

@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/draft"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
@@ -21,10 +22,7 @@ import (
 // openStamps opens a file of stamps. It returns nil if there is no such file.
 func openStamps(file string) (*os.File, error) {
 	f, err := os.Open(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return f, err
+	return f, erase.IgnoreMissing(err)
 }
 
 // maxStamps bounds the stamps of a sandbox, in bytes. Stamps lie beside the record, mostly
@@ -52,9 +50,6 @@ func (s *Sandbox) stampsBut(r record.Record, tree int) (size int64, err error) {
 	}
 	dir := filepath.Dir(s.session.StampsPath(tree, r.Trees[tree]))
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
 	for _, e := range entries {
 		file := filepath.Join(dir, e.Name())
 		other, known := kept[file]
@@ -72,7 +67,7 @@ func (s *Sandbox) stampsBut(r record.Record, tree int) (size int64, err error) {
 		}
 		size += info.Size()
 	}
-	return size, err
+	return size, erase.IgnoreMissing(err)
 }
 
 // Applied notes the changes of a tree that were applied on the host, so that a later apply does

@@ -3,11 +3,11 @@ package jobs
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"sync"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -162,11 +162,8 @@ func (v *Session) killDetached(e ExecID) error {
 	v.Enter()
 	defer v.Leave()
 	leaf, err := v.Group.OpenLeaf(e.Leaf())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return erase.IgnoreMissing(err)
 	}
 	defer func() { _ = leaf.Close() }() // closes a descriptor only
 	alive, err := leaf.Populated()

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -39,11 +40,8 @@ func execsIn(dir string) ([]ExecID, error) {
 func (v *Session) describe(e ExecID) (spec.ExecInfo, bool, error) {
 	x := spec.ExecInfo{ID: e.String()}
 	leaf, err := v.Group.OpenLeaf(e.Leaf())
-	if errors.Is(err, fs.ErrNotExist) {
-		return x, false, nil
-	}
 	if err != nil {
-		return x, false, err
+		return x, false, erase.IgnoreMissing(err)
 	}
 	defer func() { _ = leaf.Close() }() // closes a descriptor only
 	if x.Pids, err = leaf.Pids(); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlay"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/agent"
@@ -94,20 +95,14 @@ func newSession(l *Sessions, id string, r record.Record, v record.Version, group
 // Renew costs a stat(2). It ignores a sandbox that is gone: the caller's next step notices this.
 func (v *Session) Renew() error {
 	now, err := record.VersionOf(v.Path())
-	if err == nil && v.IsAt(now) {
-		return nil
+	if err != nil || v.IsAt(now) {
+		return erase.IgnoreMissing(err)
 	}
-	var r record.Record
-	if err == nil {
-		r, err = record.Read(v.Path())
-	}
+	r, err := record.Read(v.Path())
 	if err == nil {
 		v.refresh(r, now)
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return erase.IgnoreMissing(err)
 }
 
 // refresh takes a newer record. It returns false if the record is of another sandbox.
@@ -394,11 +389,8 @@ func (v *Session) awaitMotion(ctx context.Context) {
 // clear kills all processes of a leaf, and removes the leaf.
 func (v *Session) clear(ctx context.Context, name string) error {
 	leaf, err := v.Group.OpenLeaf(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return erase.IgnoreMissing(err)
 	}
 	return endLeaf(ctx, v.Sandbox, leaf)
 }

@@ -108,9 +108,6 @@ func (l Levels) checkRoom(uid uint32) error {
 		return nil
 	}
 	entries, err := os.ReadDir(filepath.Join(l.Data, dirName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	names := 0
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), Owner{UID: uid}.String()) {
@@ -120,7 +117,7 @@ func (l Levels) checkRoom(uid uint32) error {
 	if err == nil && names >= maxNames {
 		err = fmt.Errorf("user %d has %d names of sandboxes with a level, the most that are kept; end the level of a name with down", uid, names)
 	}
-	return err
+	return erase.IgnoreMissing(err)
 }
 
 // draftMark begins the name of a file while it is written. No id begins with a dot.

@@ -2,14 +2,13 @@ package record
 
 import (
 	"encoding/json"
-	"errors"
 	"io"
-	"io/fs"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 )
 
 // Refusals count what limits have done to the commands of a sandbox whose cgroups are gone. The
@@ -25,11 +24,8 @@ const refusalsName = "refusals.json"
 // Refusals returns the counts.
 func (v *Sandbox) Refusals() (Refusals, error) {
 	f, err := descriptor.OpenLockedWithin(descriptor.Moment, filepath.Join(v.Path(), refusalsName), unix.O_NOFOLLOW, descriptor.Shared)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Refusals{}, nil
-	}
 	if err != nil {
-		return Refusals{}, err
+		return Refusals{}, erase.IgnoreMissing(err)
 	}
 	defer f.Close()
 	return readRefusals(f)

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,10 +75,7 @@ func (c *Can) EmptyLater() {
 func (c *Can) Empty(ctx context.Context) error {
 	dir := filepath.Join(c.data, TrashName)
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	errs := []error{err}
+	errs := []error{erase.IgnoreMissing(err)}
 	for _, e := range entries {
 		if ctx.Err() != nil {
 			return ctx.Err()
