@@ -74,12 +74,13 @@ func (k *Keeper) open(ctx context.Context) (*store.Store, error) {
 	return k.store, nil
 }
 
-func (k *Keeper) user(ctx context.Context, uid uint32) (store.User, error) {
+// withUser calls f with the images of a user. The error has the conditions that clients decide on.
+func (k *Keeper) withUser(ctx context.Context, uid uint32, f func(store.User) error) error {
 	s, err := k.open(ctx)
 	if err != nil {
-		return store.User{}, err
+		return err
 	}
-	return s.For(uid), nil
+	return conditionError(f(s.For(uid)))
 }
 
 // Pull begins a pull of an image with these layers, and returns the layers that the user has to add. Until end is
@@ -89,24 +90,29 @@ func (k *Keeper) Pull(ctx context.Context, u User, layers []string) (end func(),
 	if err != nil {
 		return nil, nil, err
 	}
-	user, err := k.user(ctx, u.UID)
-	if err != nil {
-		return nil, nil, err
+	err = k.withUser(ctx, u.UID, func(user store.User) error {
+		p, err := user.Pull(ctx)
+		if err != nil {
+			return err
+		}
+		missing, err := p.Lacks(ctx, digests)
+		if err != nil {
+			p.Close()
+			return err
+		}
+		end, lacks = p.Close, digestTexts(missing)
+		return nil
+	})
+	return end, lacks, err
+}
+
+// digestTexts are the digests as JSON has them. An empty list is no null.
+func digestTexts(digests []store.Digest) []string {
+	texts := []string{}
+	for _, d := range digests {
+		texts = append(texts, string(d))
 	}
-	p, err := user.Pull(ctx)
-	if err != nil {
-		return nil, nil, conditionError(err)
-	}
-	missing, err := p.Lacks(ctx, digests)
-	if err != nil {
-		p.Close()
-		return nil, nil, conditionError(err)
-	}
-	lacks = []string{} // in JSON no null
-	for _, d := range missing {
-		lacks = append(lacks, string(d))
-	}
-	return p.Close, lacks, nil
+	return texts
 }
 
 func parseDigests(texts []string) ([]store.Digest, error) {
@@ -130,18 +136,9 @@ func (k *Keeper) AddLayer(ctx context.Context, u User, diffID string, content *o
 	if err != nil {
 		return fault.Refusal(err)
 	}
-	s, err := k.open(ctx)
+	p, _, wayOut, err := k.pullWithin(ctx, u)
 	if err != nil {
 		return err
-	}
-	left, err := freeRoom(ctx, s, u)
-	if err != nil {
-		return err
-	}
-	limits, wayOut := u.limits(left)
-	p, err := s.Within(limits).For(u.UID).Pull(ctx)
-	if err != nil {
-		return conditionError(err)
 	}
 	defer p.Close()
 	err = conditionError(p.AddLayer(ctx, digest, content))
@@ -149,6 +146,22 @@ func (k *Keeper) AddLayer(ctx context.Context, u User, diffID string, content *o
 		err = fmt.Errorf("%w; %s", err, wayOut)
 	}
 	return err
+}
+
+// pullWithin begins a pull within the bounds of the user. It also returns the limits of the pull, and the way out of a
+// refusal.
+func (k *Keeper) pullWithin(ctx context.Context, u User) (p *store.Pull, limits store.Limits, wayOut string, err error) {
+	s, err := k.open(ctx)
+	if err != nil {
+		return nil, limits, "", err
+	}
+	left, err := freeRoom(ctx, s, u)
+	if err != nil {
+		return nil, limits, "", err
+	}
+	limits, wayOut = u.limits(left)
+	p, err = s.Within(limits).For(u.UID).Pull(ctx)
+	return p, limits, wayOut, conditionError(err)
 }
 
 // limits returns the limits of an addition, and the way out of a refusal. The user may still add some bytes.
@@ -200,18 +213,9 @@ func freeRoom(ctx context.Context, s *store.Store, u User) (int64, error) {
 
 // AddImage adds an image whose layers the user has.
 func (k *Keeper) AddImage(ctx context.Context, u User, add protocol.AddImage) (spec.Image, error) {
-	s, err := k.open(ctx)
+	p, limits, wayOut, err := k.pullWithin(ctx, u)
 	if err != nil {
 		return spec.Image{}, err
-	}
-	left, err := freeRoom(ctx, s, u)
-	if err != nil {
-		return spec.Image{}, err
-	}
-	limits, wayOut := u.limits(left)
-	p, err := s.Within(limits).For(u.UID).Pull(ctx)
-	if err != nil {
-		return spec.Image{}, conditionError(err)
 	}
 	defer p.Close()
 	image, err := p.AddImage(ctx, store.NewImage{Reference: add.Reference, Digest: store.Digest(add.Digest), Config: add.Config})
@@ -226,20 +230,16 @@ func (k *Keeper) AddImage(ctx context.Context, u User, add protocol.AddImage) (s
 
 // List returns the images of the user, the last created first, without layers and configs.
 func (k *Keeper) List(ctx context.Context, uid uint32) ([]spec.Image, error) {
-	user, err := k.user(ctx, uid)
-	if err != nil {
-		return nil, err
-	}
-	images, err := user.Images(ctx)
-	if err != nil {
-		return nil, conditionError(err)
-	}
 	all := []spec.Image{}
-	for _, i := range images {
-		i.Layers = nil
-		all = append(all, described(i))
-	}
-	return all, nil
+	err := k.withUser(ctx, uid, func(u store.User) error {
+		images, err := u.Images(ctx)
+		for _, i := range images {
+			i.Layers = nil
+			all = append(all, described(i))
+		}
+		return err
+	})
+	return all, err
 }
 
 // Inspect describes an image of the user, with its config.
@@ -271,15 +271,14 @@ func (k *Keeper) tellRemoved(ctx context.Context, uid uint32, removed spec.Remov
 }
 
 // Prune removes the images of the user that have no name and that nothing uses, and layers that no image needs.
-func (k *Keeper) Prune(ctx context.Context, uid uint32) (spec.RemovedImages, error) {
-	user, err := k.user(ctx, uid)
-	if err != nil {
-		return spec.RemovedImages{}, err
-	}
-	done, err := user.Prune(ctx)
-	removed := removedImages(done)
+func (k *Keeper) Prune(ctx context.Context, uid uint32) (removed spec.RemovedImages, err error) {
+	err = k.withUser(ctx, uid, func(u store.User) error {
+		done, err := u.Prune(ctx)
+		removed = removedImages(done)
+		return err
+	})
 	k.tellRemoved(ctx, uid, removed)
-	return removed, conditionError(err)
+	return removed, err
 }
 
 // Verify reads all of an image of the user.
@@ -288,26 +287,19 @@ func (k *Keeper) Verify(ctx context.Context, uid uint32, name string) error {
 }
 
 func described(i store.Image) spec.Image {
-	image := spec.Image{ID: string(i.ID), References: []spec.ImageReference{}, Created: i.Created, Size: i.Size, Damaged: i.Damaged}
+	image := spec.Image{
+		ID: string(i.ID), References: []spec.ImageReference{}, Created: i.Created, Size: i.Size, Layers: digestTexts(i.Layers), Damaged: i.Damaged,
+	}
 	for _, r := range i.References {
 		image.References = append(image.References, spec.ImageReference{Name: r.Name, Digest: string(r.Digest)})
-	}
-	for _, d := range i.Layers {
-		image.Layers = append(image.Layers, string(d))
 	}
 	return image
 }
 
 func removedImages(r store.Removed) spec.RemovedImages {
-	removed := spec.RemovedImages{Untagged: []string{}, Deleted: []string{}, DeletedLayers: []string{}, Bytes: r.Bytes}
-	removed.Untagged = append(removed.Untagged, r.Untagged...)
-	for _, d := range r.Images {
-		removed.Deleted = append(removed.Deleted, string(d))
+	return spec.RemovedImages{
+		Untagged: append([]string{}, r.Untagged...), Deleted: digestTexts(r.Images), DeletedLayers: digestTexts(r.Layers), Bytes: r.Bytes,
 	}
-	for _, d := range r.Layers {
-		removed.DeletedLayers = append(removed.DeletedLayers, string(d))
-	}
-	return removed
 }
 
 // A condition is an error of the store that is a condition of package protocol, too.

@@ -11,20 +11,18 @@ import (
 // withNamed calls f with the image that a name means: a full name, then a name without its defaults, then a repository with
 // the digest of a manifest, and then an id or the beginning of an id.
 func (k *Keeper) withNamed(ctx context.Context, uid uint32, text string, f func(u store.User, name string) error) error {
-	user, err := k.user(ctx, uid)
-	if err != nil {
-		return err
-	}
-	if n, err := name.Parse(text); err == nil && !name.IsDigest(text) { // a digest is an id
-		known, err := digested(ctx, user, n)
-		if err != nil {
-			return conditionError(err)
+	return k.withUser(ctx, uid, func(user store.User) error {
+		if n, err := name.Parse(text); err == nil && !name.IsDigest(text) { // a digest is an id
+			known, err := digested(ctx, user, n)
+			if err != nil {
+				return err
+			}
+			if err := f(user, known); !errors.Is(err, store.ErrNotFound) {
+				return err
+			}
 		}
-		if err := f(user, known); !errors.Is(err, store.ErrNotFound) {
-			return conditionError(err)
-		}
-	}
-	return conditionError(f(user, text))
+		return f(user, text)
+	})
 }
 
 // digested returns the id of the image with this repository and digest of a manifest, or else the full name.

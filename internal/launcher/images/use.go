@@ -46,17 +46,24 @@ func (k *Keeper) Use(ctx context.Context, uid uint32, name, by string) (*Root, e
 }
 
 // Open mounts an image without a use, by its id: a removal can take the image at any time, but not its mount.
-func (k *Keeper) Open(ctx context.Context, uid uint32, id string) (*Root, error) {
-	user, err := k.user(ctx, uid)
-	if err != nil {
-		return nil, err
-	}
-	held, err := user.Open(ctx, id)
-	if err != nil {
-		return nil, conditionError(err)
-	}
-	defer held.Close()
-	return k.root(held)
+func (k *Keeper) Open(ctx context.Context, uid uint32, id string) (root *Root, err error) {
+	err = k.withImage(ctx, uid, id, func(held *store.Held) (err error) {
+		root, err = k.root(held)
+		return err
+	})
+	return root, err
+}
+
+// withImage calls f with the files of the user's image with this id.
+func (k *Keeper) withImage(ctx context.Context, uid uint32, id string, f func(*store.Held) error) error {
+	return k.withUser(ctx, uid, func(u store.User) error {
+		held, err := u.Open(ctx, id)
+		if err != nil {
+			return err
+		}
+		defer held.Close()
+		return f(held)
+	})
 }
 
 func (k *Keeper) root(held *store.Held) (*Root, error) {
@@ -76,20 +83,13 @@ var ErrPulledAgain = errors.New("was pulled again")
 
 // Check returns an error if the user has no image of this id any more, or [ErrPulledAgain] if it has other files.
 func (k *Keeper) Check(ctx context.Context, uid uint32, id, files string) error {
-	user, err := k.user(ctx, uid)
-	if err != nil {
+	return k.withImage(ctx, uid, id, func(held *store.Held) error {
+		now, err := held.Files()
+		if err == nil && now != files {
+			err = fmt.Errorf("image %s %w", id, ErrPulledAgain)
+		}
 		return err
-	}
-	held, err := user.Open(ctx, id)
-	if err != nil {
-		return conditionError(err)
-	}
-	defer held.Close()
-	now, err := held.Files()
-	if err == nil && now != files {
-		err = fmt.Errorf("image %s %w", id, ErrPulledAgain)
-	}
-	return err
+	})
 }
 
 // Mount mounts an image that is in use, by its id. The caller must close the root directory of the mount, which is as
@@ -104,16 +104,13 @@ func (k *Keeper) Mount(ctx context.Context, uid uint32, id string) (*os.File, er
 
 // Hold notes that a snapshot of the user uses an image, by its id. The caller must call Release at the end of the use.
 func (k *Keeper) Hold(ctx context.Context, uid uint32, id, by string) error {
-	user, err := k.user(ctx, uid)
-	if err != nil {
+	return k.withUser(ctx, uid, func(u store.User) error {
+		held, err := u.Use(ctx, id, by)
+		if err == nil {
+			held.Close()
+		}
 		return err
-	}
-	held, err := user.Use(ctx, id, by)
-	if err != nil {
-		return conditionError(err)
-	}
-	held.Close()
-	return nil
+	})
 }
 
 // Release ends all uses by a sandbox, by any user. It is no error if there are none.
