@@ -42,6 +42,8 @@ type Condition struct {
 	// Created is the time at which the sandbox was made. A sandbox with another time stays. The zero time
 	// permits all times. A damaged record has no time, and Created does not protect its sandbox.
 	Created time.Time
+	// init is PID 1 of the sandbox. Another sandbox of the name stays. Zero permits all, and a damaged record any.
+	init process.ID
 }
 
 // permits checks a sandbox by its record, or by the error of reading the record.
@@ -49,7 +51,8 @@ func (c Condition) permits(r record.Record, err error) bool {
 	if err != nil {
 		return c.Owner == nil
 	}
-	return (c.Owner == nil || c.Owner(r.UID)) && (c.Created.IsZero() || c.Created.Equal(r.Created))
+	return (c.Owner == nil || c.Owner(r.UID)) && (c.Created.IsZero() || c.Created.Equal(r.Created)) &&
+		(c.init == process.ID{} || c.init == r.Init)
 }
 
 // RemoveIf is Remove for a sandbox that the condition permits. The condition is checked while no other
@@ -57,9 +60,9 @@ func (c Condition) permits(r record.Record, err error) bool {
 // it has removed nothing: there is no sandbox with the name, or the condition does not permit that sandbox.
 func (l *Launcher) RemoveIf(ctx context.Context, id string, only Condition) (bool, error) {
 	if only.Owner != nil {
-		return l.removePermitted(ctx, id, ofOwner, only)
+		return l.removePermitted(ctx, id, only, ofOwner)
 	}
-	removed, err := l.removePermitted(ctx, id, ofOwnerAndRoot, only)
+	removed, err := l.removePermitted(ctx, id, only, ofOwnerAndRoot)
 	if err == nil && only.Created.IsZero() {
 		err = l.ForgetLevel(id, 0) // the name may have had no sandbox
 	}
@@ -68,25 +71,7 @@ func (l *Launcher) RemoveIf(ctx context.Context, id string, only Condition) (boo
 
 // Abandon is RemoveIf for a sandbox whose owner has not removed it: the level stays.
 func (l *Launcher) Abandon(ctx context.Context, id string, only Condition) (bool, error) {
-	return l.removePermitted(ctx, id, ofNobody, only)
-}
-
-// removePermitted is removeWhere for the sandbox that the condition permits. It returns false if it has
-// removed nothing.
-func (l *Launcher) removePermitted(
-	ctx context.Context, id string, levelsToEnd func(owner uint32) []uint32, only Condition,
-) (bool, error) {
-	found := false
-	err := l.removeWhere(ctx, id, levelsToEnd, func(r record.Record, err error) bool {
-		found = only.permits(r, err)
-		return found
-	})
-	return found && err == nil, err
-}
-
-// removeOnly is Remove if the sandbox has this PID 1.
-func (l *Launcher) removeOnly(ctx context.Context, id string, init process.ID) error {
-	return l.removeWhere(ctx, id, ofOwner, func(r record.Record, err error) bool { return err != nil || r.Init == init })
+	return l.removePermitted(ctx, id, only, ofNobody)
 }
 
 // ofOwner, ofOwnerAndRoot and ofNobody are the users whose levels a removal ends.
@@ -94,22 +79,22 @@ func ofOwner(owner uint32) []uint32        { return []uint32{owner} }
 func ofOwnerAndRoot(owner uint32) []uint32 { return []uint32{owner, 0} }
 func ofNobody(uint32) []uint32             { return nil }
 
-// removeWhere removes the sandbox if mayRemove permits that for its record. levelsToEnd returns, for the owner,
-// the users whose levels of sensitivity end.
-func (l *Launcher) removeWhere(
-	ctx context.Context, id string, levelsToEnd func(owner uint32) []uint32, mayRemove func(record.Record, error) bool,
-) error {
+// removePermitted removes the sandbox if the condition permits that. It returns false if it has removed nothing.
+// levelsToEnd returns, for the owner, the users whose levels of sensitivity end.
+func (l *Launcher) removePermitted(
+	ctx context.Context, id string, only Condition, levelsToEnd func(owner uint32) []uint32,
+) (bool, error) {
 	if !record.IsName(id) {
-		return nil
+		return false, nil
 	}
 	state, err := l.holdID(ctx, id)
 	if state == nil || err != nil {
-		return err
+		return false, err
 	}
 	r, err := l.sessions.Record(id)
-	if !mayRemove(r, err) {
+	if !only.permits(r, err) {
 		state.Release()
-		return nil
+		return false, nil
 	}
 	isFirst := !statedir.RemovalBegun(state.Path)
 	x, err := l.beginRemoval(id, state, recordOrNil(r, err))
@@ -119,7 +104,7 @@ func (l *Launcher) removeWhere(
 		}
 		x.levels = levelsToEnd(r.UID)
 		if l.aside.finishes(ctx, x) {
-			return nil
+			return true, nil
 		}
 		err = x.finish(ctx)
 	}
@@ -130,9 +115,10 @@ func (l *Launcher) removeWhere(
 		// The directory stays for another try, and the ids with it: something
 		// may still run under them.
 		state.Release()
-		return err
+		return false, err
 	}
-	return state.Remove()
+	err = state.Remove()
+	return err == nil, err
 }
 
 // ForgetLevel ends the level of a user's name that no sandbox has.

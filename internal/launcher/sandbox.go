@@ -33,12 +33,9 @@ type Sandbox struct {
 //
 // Errors: [fault.ErrNotFound], [fault.ErrNotRunning].
 func (l *Launcher) Open(ctx context.Context, id string) (*Sandbox, error) {
-	if !record.IsName(id) {
-		return nil, &fault.SandboxError{ID: id, Err: fault.ErrNotFound}
-	}
 	s, err := l.open(id)
 	if err != nil {
-		return nil, record.NotFound(id, err)
+		return nil, err
 	}
 	if !s.session.Up() {
 		s.Release()
@@ -56,10 +53,15 @@ func (l *Launcher) Open(ctx context.Context, id string) (*Sandbox, error) {
 }
 
 // open returns a handle of the sandbox that the record describes, up or not.
+//
+// Errors: [fault.ErrNotFound].
 func (l *Launcher) open(id string) (*Sandbox, error) {
+	if !record.IsName(id) {
+		return nil, &fault.SandboxError{ID: id, Err: fault.ErrNotFound}
+	}
 	v, err := l.sessions.Open(id)
 	if err != nil {
-		return nil, err
+		return nil, record.NotFound(id, err)
 	}
 	return &Sandbox{launcher: l, session: v}, nil
 }
@@ -98,7 +100,8 @@ func (s *Sandbox) Release() {
 func (s *Sandbox) Close() error {
 	defer s.Release()
 	s.session.Unwatch() // else the watch would keep the sandbox's files
-	return s.launcher.removeOnly(context.Background(), s.ID(), s.session.Init())
+	_, err := s.launcher.removePermitted(context.Background(), s.ID(), Condition{init: s.session.Init()}, ofOwner)
+	return err
 }
 
 // Info describes a sandbox, also one that was removed or made only in part.

@@ -16,13 +16,7 @@ import (
 // Layers, Applied, Verify and Release can be used.
 //
 // Errors: [fault.ErrNotFound].
-func (l *Launcher) OpenStopped(_ context.Context, id string) (*Sandbox, error) {
-	if !record.IsName(id) {
-		return nil, &fault.SandboxError{ID: id, Err: fault.ErrNotFound}
-	}
-	s, err := l.open(id)
-	return s, record.NotFound(id, err)
-}
+func (l *Launcher) OpenStopped(_ context.Context, id string) (*Sandbox, error) { return l.open(id) }
 
 // errInMemory and errLeaving are the reasons why a stopped sandbox has no files.
 var (
