@@ -64,7 +64,7 @@ func templateOf(r protocol.Create, from Sources, image imageRoot) (t template, r
 		return t, "overlays"
 	case c.Workspace != "" && (record.Record{Config: c}).TakesWorkspace() != nil:
 		return t, "binds"
-	case strings.Contains(c.Seccomp, "/"), strings.HasSuffix(c.Seccomp, ".json"):
+	case isProfileFile(c.Seccomp):
 		return t, "seccomp"
 	case err != nil: // a disk in memory that is larger than the default memory
 		return t, "limits"

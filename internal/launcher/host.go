@@ -86,19 +86,10 @@ func enforcement(c spec.Config, from Sources, host cgroups.Limits) spec.LimitRep
 // diskEnforcement says whether all writable places of the sandbox are bounded. A directory of the
 // host is bounded if it has a quota.
 func diskEnforcement(c spec.Config, from Sources) spec.Enforcement {
-	var paths []string
-	if c.Workspace != "" && !slices.Contains(c.Overlays, c.Workspace) {
-		paths = append(paths, c.Workspace)
-	}
-	for _, b := range c.Binds {
-		if b.Writable {
-			paths = append(paths, b.Source)
-		}
-	}
-	for _, path := range paths {
-		if !from.limited(path) {
-			return spec.Unavailable
-		}
+	isShared := c.Workspace != "" && !slices.Contains(c.Overlays, c.Workspace)
+	isUnbounded := func(b spec.Bind) bool { return b.Writable && !from.limited(b.Source) }
+	if isShared && !from.limited(c.Workspace) || slices.ContainsFunc(c.Binds, isUnbounded) {
+		return spec.Unavailable
 	}
 	return spec.Enforced
 }
