@@ -332,17 +332,10 @@ func (m *creation) start(ctx context.Context, profile *specs.LinuxSeccomp, filte
 }
 
 func mountRoot(root *rootfs.Root) (rootfs.Mounted, error) {
-	if err := makeStage(); err != nil {
+	if err := os.MkdirAll(record.Stage, 0o700); err != nil {
 		return rootfs.Mounted{}, err
 	}
 	return root.Mount(record.Stage)
-}
-
-func makeStage() error {
-	if err := os.Mkdir(record.Stage, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
-	}
-	return nil
 }
 
 // limitedDisks are the devices that a configuration's I/O limits apply to.

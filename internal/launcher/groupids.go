@@ -67,10 +67,8 @@ func (s *Sandbox) awaitNoCommand(ctx context.Context, init int) error {
 			return fmt.Errorf("%w: processes in the sandbox can set the set-group-ID bit, which no file of the host may get: %s; "+
 				"end these processes first, or make a sandbox with this workspace", statedir.ErrHeld, strings.Join(others, ", "))
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Millisecond):
+		if err := statedir.Sleep(ctx, time.Millisecond); err != nil {
+			return err
 		}
 	}
 }

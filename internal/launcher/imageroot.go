@@ -104,7 +104,7 @@ func openAttached(c rootfs.Config) (root *rootfs.Root, err error) {
 	}
 	defer thread.Stop()
 	err = thread.Do(func() error {
-		if err := makeStage(); err != nil {
+		if err := os.MkdirAll(record.Stage, 0o700); err != nil {
 			return err
 		}
 		if err := mountns.Attach(c.Image, record.Stage); err != nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
@@ -26,18 +25,14 @@ import (
 // initFiles returns the first descriptors of PID 1 from 4 on: its end of the first connection,
 // and its listening socket. Descriptor 3 is its program. The store, its top and a filter follow.
 func (m *creation) initFiles() (files []*os.File, conn *agent.Conn, err error) {
-	defer func() {
-		if err != nil {
-			descriptor.Close(files...)
-		}
-	}()
 	listener, err := agent.Listen(filepath.Join(m.launcher.Dir(m.id), jobs.SocketName))
 	if err != nil {
 		return nil, nil, err
 	}
 	conn, guest, err := agent.New()
 	if err != nil {
-		return []*os.File{listener}, nil, err
+		listener.Close()
+		return nil, nil, err
 	}
 	return []*os.File{guest, listener}, conn, nil
 }
