@@ -81,11 +81,9 @@ type Process struct {
 	result  spec.Result
 	err     error
 
-	// ending guards the fields below.
-	ending sync.Mutex
-	// interrupt ends the Wait under way, nil if there is none.
-	interrupt context.CancelFunc
-	closing   bool
+	// closing ends with the call of endWait. It interrupts the Wait under way, and all later ones.
+	closing context.Context
+	endWait context.CancelFunc
 
 	left sync.Once
 	// over says that leave was called.
@@ -117,6 +115,7 @@ func (p *Process) Joining() <-chan struct{} { return p.joining }
 // exec is not in the list.
 func (v *Session) Register(p *Process) {
 	p.Waiting = semaphore.NewWeighted(1)
+	p.closing, p.endWait = context.WithCancel(context.Background())
 	switch {
 	case p.Timeout <= 0:
 	case p.Kept != nil:
@@ -278,35 +277,17 @@ var errClosing = errors.New("the process is closed")
 func (p *Process) awaitEnd(ctx context.Context) (agent.Exit, error) {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p.ending.Lock()
-	if p.closing {
-		cancel()
-	}
-	p.interrupt = cancel
-	p.ending.Unlock()
+	defer context.AfterFunc(p.closing, cancel)()
 	exit, err := p.Inside.Wait(waiting)
 	if p.Kept != nil && (err == nil || waiting.Err() == nil) {
 		if locked := descriptor.Lock(waiting, p.Kept.result, descriptor.Exclusive); locked != nil {
 			err = locked
 		}
 	}
-	p.ending.Lock()
-	defer p.ending.Unlock()
-	p.interrupt = nil
-	if err != nil && p.closing && ctx.Err() == nil {
+	if err != nil && p.closing.Err() != nil && ctx.Err() == nil {
 		return exit, errClosing
 	}
 	return exit, err
-}
-
-// endWait interrupts the Wait under way, and all later ones.
-func (p *Process) endWait() {
-	p.ending.Lock()
-	defer p.ending.Unlock()
-	p.closing = true
-	if p.interrupt != nil {
-		p.interrupt()
-	}
 }
 
 // end ends the command and all processes that it started, and returns its exit status.
