@@ -124,11 +124,5 @@ func (v *Session) Attach(ctx context.Context, exec string) (*Process, error) {
 	if !ok {
 		return nil, v.noExec(exec)
 	}
-	v.Enter()
-	p, err := v.attach(ctx, e)
-	if err != nil {
-		v.Leave()
-		return nil, err
-	}
-	return p, nil
+	return v.enter(func() (*Process, error) { return v.attach(ctx, e) })
 }

@@ -23,7 +23,7 @@ type deadlines struct {
 	// Mu guards the fields below.
 	Mu     sync.Mutex
 	closed bool
-	// closing is closed when close begins. Nil: no timer was armed yet.
+	// closing is closed when close begins.
 	closing chan struct{}
 	All     map[DeadlineKey]*deadline
 }
@@ -46,9 +46,6 @@ func (d *deadlines) arm(key DeadlineKey, after time.Duration, look func() (again
 	defer d.Mu.Unlock()
 	if d.closed || d.All[key] != nil {
 		return
-	}
-	if d.All == nil {
-		d.All, d.closing = map[DeadlineKey]*deadline{}, make(chan struct{})
 	}
 	entry := &deadline{}
 	entry.timer = time.AfterFunc(after, func() { d.fire(key, entry, look) })
@@ -96,7 +93,7 @@ func (d *deadlines) stop(of DeadlineKey) {
 // close stops all timers, for good, and waits for the calls under way.
 func (d *deadlines) close() {
 	d.Mu.Lock()
-	if d.closing != nil && !d.closed {
+	if !d.closed {
 		close(d.closing)
 	}
 	d.closed = true

@@ -40,14 +40,14 @@ func (v *Session) Start(ctx context.Context, c spec.Command, files [3]*os.File) 
 	if err != nil {
 		return nil, err
 	}
-	return v.enter(ctx, r, config, c, request)
+	return v.enter(func() (*Process, error) { return v.start(ctx, r, config, c, request) })
 }
 
-// enter calls start after [Session.Enter]. If start succeeds, [Process.leave] calls
+// enter calls begin after [Session.Enter]. If begin succeeds, [Process.leave] calls
 // [Session.Leave].
-func (v *Session) enter(ctx context.Context, r record.Record, config spec.Config, c spec.Command, request agent.Command) (*Process, error) {
+func (v *Session) enter(begin func() (*Process, error)) (*Process, error) {
 	v.Enter()
-	p, err := v.start(ctx, r, config, c, request)
+	p, err := begin()
 	if err != nil {
 		v.Leave()
 		return nil, err
@@ -309,5 +309,5 @@ func (v *Session) StartFiles(ctx context.Context, files [3]*os.File) (*Process, 
 	request.Program = program
 	request.Dir = "/"
 	request.Env = []string{"GOMAXPROCS=2", "GOTRACEBACK=none"} // few threads, since they count against the sandbox's limit
-	return v.enter(ctx, r, config, c, request)
+	return v.enter(func() (*Process, error) { return v.start(ctx, r, config, c, request) })
 }

@@ -42,13 +42,6 @@ type room struct {
 	final bool
 }
 
-func (s *share) noteRoom(e ExecID, r room) {
-	if s.Taken == nil {
-		s.Taken = map[ExecID]room{}
-	}
-	s.Taken[e] = r
-}
-
 // roomForOutput refuses a command if its output may not fit. The caller must hold Output.Mu.
 func (v *Session) roomForOutput(ctx context.Context, limit int64) error {
 	if limit > MaxOutputBytes/2 {
@@ -106,7 +99,7 @@ func (v *Session) reserved(e ExecID) int64 {
 		return OutputSize(v.execDir(e))
 	}
 	reserved := room{bytes: 2 * min(r.OutputLimit, MaxOutputBytes/2)}
-	v.Output.noteRoom(e, reserved)
+	v.Output.Taken[e] = reserved
 	return reserved.bytes
 }
 
@@ -159,7 +152,7 @@ func (v *Session) freeOutputs(ctx context.Context) {
 		}
 		v.Output.asked = e
 		if v.complete(ctx, e) {
-			v.Output.noteRoom(e, room{bytes: OutputSize(v.execDir(e)), final: true})
+			v.Output.Taken[e] = room{bytes: OutputSize(v.execDir(e)), final: true}
 		}
 	}
 }

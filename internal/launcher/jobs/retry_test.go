@@ -8,7 +8,7 @@ import (
 )
 
 func TestDeadlineIsTriedAgain(t *testing.T) {
-	var d deadlines
+	d := deadlines{All: map[DeadlineKey]*deadline{}, closing: make(chan struct{})}
 	calls := make(chan time.Time, 10)
 	d.arm(DeadlineKey{ID: "box"}, 0, func() (time.Duration, bool) {
 		calls <- time.Now()

@@ -86,8 +86,9 @@ func newSession(l *Sessions, id string, r record.Record, v record.Version, group
 		Sandbox: box, all: l, users: 1,
 		Files: filewatch.New(box, &l.Groups, l.Layers.OpenImage), Lift: lift, Overlay: l.Layers.Files(box, lift),
 		connecting: semaphore.NewWeighted(1), running: map[string]*Process{},
-		Leaves: leafPool{box: box, newExec: l.newExec},
-		Told:   toldOutputs{box: box, timers: &l.Deadlines},
+		Leaves:   leafPool{box: box, newExec: l.newExec},
+		Told:     toldOutputs{box: box, timers: &l.Deadlines},
+		starting: startList{all: map[ExecID]bool{}}, Output: share{Taken: map[ExecID]room{}},
 	}
 }
 
@@ -265,22 +266,23 @@ func (v *Session) Drop() {
 // Unwatch stops watching the sandbox's files.
 func (v *Session) Unwatch() { v.Files.Stop(v.all.Tending) }
 
+// connection is the present connection to the agent, or nil.
+func (v *Session) connection() *agent.Conn {
+	v.Mu.Lock()
+	defer v.Mu.Unlock()
+	return v.conn
+}
+
 // Connect returns the connection to the agent.
 func (v *Session) Connect(ctx context.Context) (*agent.Conn, error) {
-	v.Mu.Lock()
-	conn := v.conn
-	v.Mu.Unlock()
-	if conn != nil {
+	if conn := v.connection(); conn != nil {
 		return conn, nil
 	}
 	if err := v.connecting.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
 	defer v.connecting.Release(1)
-	v.Mu.Lock()
-	conn = v.conn
-	v.Mu.Unlock()
-	if conn != nil {
+	if conn := v.connection(); conn != nil {
 		return conn, nil
 	}
 	conn, err := v.dial(ctx)
@@ -288,15 +290,12 @@ func (v *Session) Connect(ctx context.Context) (*agent.Conn, error) {
 		return nil, err
 	}
 	v.Mu.Lock()
-	adopted := v.conn
-	if adopted == nil {
-		v.conn = conn
-	}
-	v.Mu.Unlock()
-	if adopted != nil { // another call has just made the sandbox
+	defer v.Mu.Unlock()
+	if v.conn != nil { // another call has just made the sandbox
 		_ = conn.Close() // nobody has used it
-		return adopted, nil
+		return v.conn, nil
 	}
+	v.conn = conn
 	return conn, nil
 }
 

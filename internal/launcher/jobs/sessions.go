@@ -61,7 +61,10 @@ type Config struct {
 
 // New returns the sessions of a launcher. The launcher must close them.
 func New(c Config) *Sessions {
-	s := &Sessions{Config: c, known: map[string]*Session{}, first: randomStart()}
+	s := &Sessions{
+		Config: c, known: map[string]*Session{}, first: randomStart(),
+		Deadlines: deadlines{All: map[DeadlineKey]*deadline{}, closing: make(chan struct{})},
+	}
 	s.execs.Store(s.first)
 	return s
 }

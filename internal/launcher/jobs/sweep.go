@@ -24,9 +24,6 @@ type startList struct {
 func (s *startList) begin(e ExecID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all == nil {
-		s.all = map[ExecID]bool{}
-	}
 	s.all[e] = true
 }
 
