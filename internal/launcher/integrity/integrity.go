@@ -5,12 +5,12 @@
 package integrity
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -104,21 +104,14 @@ func unwrittenBytes() (int64, error) {
 		return 0, err
 	}
 	var kib int64
-	found := 0
-	for line := range bytes.Lines(text) {
-		fields := bytes.Fields(line)
-		if len(fields) < 2 || string(fields[0]) != "Dirty:" && string(fields[0]) != "Writeback:" {
-			continue
-		}
-		n, err := strconv.ParseInt(string(fields[1]), 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", path, err)
+	for _, name := range []string{"Dirty:", "Writeback:"} {
+		_, rest, _ := strings.Cut(string(text), "\n"+name)
+		value, _, _ := strings.Cut(rest, " kB\n")
+		n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+		if err != nil { // also without such a line
+			return 0, fmt.Errorf("%s in %s: %w", name, path, err)
 		}
 		kib += n
-		found++
-	}
-	if found != 2 {
-		return 0, fmt.Errorf("%s tells nothing of unwritten data", path)
 	}
 	return kib << 10, nil
 }
