@@ -173,15 +173,36 @@ func (h *Stores) watch(s retiredStore) {
 }
 
 // Count returns how many stores of removed sandboxes a user still holds.
-func (h *Stores) Count(uid uint32) int {
+func (h *Stores) Count(uid uint32) (count int) {
 	h.retireEnded()
-	return h.count(uid)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.retired = slices.DeleteFunc(h.retired, func(s retiredStore) bool {
+		if !s.isHeld() {
+			s.close()
+			return true
+		}
+		if s.uid == uid && !s.isNamed() {
+			count++
+		}
+		return false
+	})
+	return count
 }
 
 // retireEnded retires the stores of sandboxes that others have removed, or that have
 // stopped.
 func (h *Stores) retireEnded() {
-	for _, held := range h.takeEnded() {
+	var ended []heldStore
+	h.mu.Lock()
+	for id, held := range h.memory {
+		if !held.init.Lives() {
+			delete(h.memory, id)
+			ended = append(ended, held)
+		}
+	}
+	h.mu.Unlock()
+	for _, held := range ended {
 		h.retire(held.uid, held.top)
 	}
 }
@@ -210,36 +231,6 @@ func (h *Stores) checkEnded() {
 	if len(h.memory) > 0 {
 		h.armLookLocked()
 	}
-}
-
-// takeEnded takes the stores of sandboxes that others have removed, or that have stopped, out of
-// memory.
-func (h *Stores) takeEnded() (ended []heldStore) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for id, held := range h.memory {
-		if !held.init.Lives() {
-			delete(h.memory, id)
-			ended = append(ended, held)
-		}
-	}
-	return ended
-}
-
-func (h *Stores) count(uid uint32) (count int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.retired = slices.DeleteFunc(h.retired, func(s retiredStore) bool {
-		if !s.isHeld() {
-			s.close()
-			return true
-		}
-		if s.uid == uid && !s.isNamed() {
-			count++
-		}
-		return false
-	})
-	return count
 }
 
 // Close closes all stores.
