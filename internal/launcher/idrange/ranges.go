@@ -79,15 +79,26 @@ func (r Ranges) Claim(id string) (uint32, error) {
 
 // Free is the number of ranges that nobody has taken.
 func (r Ranges) Free() (int, error) {
+	_, links, err := r.links()
+	return max(0, rangeCount-len(links)), err
+}
+
+// dir is the directory of the links of this boot.
+func (r Ranges) dir() (string, error) {
 	boot, err := process.BootID()
-	if err != nil {
-		return 0, err
+	return filepath.Join(r.Data, "ids", boot), err
+}
+
+// links returns the links of this boot, and their directory.
+func (r Ranges) links() (dir string, links []os.DirEntry, err error) {
+	if dir, err = r.dir(); err != nil {
+		return "", nil, err
 	}
-	taken, err := os.ReadDir(filepath.Join(r.Data, "ids", boot))
-	if errors.Is(err, fs.ErrNotExist) {
+	links, err = os.ReadDir(dir)
+	if errors.Is(err, unix.ENOTDIR) { // nobody could claim one
 		err = nil
 	}
-	return max(0, rangeCount-len(taken)), err
+	return dir, links, erase.IgnoreMissing(err)
 }
 
 // claimOf is the target of the links of the sandbox.
@@ -113,7 +124,7 @@ const freeLooked = 16
 // searches, and it passes some free ranges: a process may have lived in them at the time of the
 // claim, or another sandbox had them. It does not find a claim behind more free ranges than that.
 func (r Ranges) Claimed(id string) (bool, error) {
-	boot, err := process.BootID()
+	dir, err := r.dir()
 	if err != nil {
 		return false, err
 	}
@@ -121,7 +132,7 @@ func (r Ranges) Claimed(id string) (bool, error) {
 	start := startOfSearch(owner)
 	free := 0
 	for i := uint32(0); i < rangeCount && free < freeLooked; i++ {
-		target, err := os.Readlink(r.link(boot, (start+i)%rangeCount))
+		target, err := os.Readlink(filepath.Join(dir, rangeName((start+i)%rangeCount)))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			free++
@@ -130,11 +141,6 @@ func (r Ranges) Claimed(id string) (bool, error) {
 		}
 	}
 	return false, nil
-}
-
-// link is the path of the link of a range.
-func (r Ranges) link(boot string, n uint32) string {
-	return filepath.Join(r.Data, "ids", boot, rangeName(n))
 }
 
 // isInhabited says whether a process runs under an id of the range. That can be so without a
@@ -153,11 +159,11 @@ func isInhabited(base uint32) bool {
 // Release gives back the range that begins at base, if the sandbox has it. The range may be free
 // already, or another sandbox may have it: a removal may have been killed after this step.
 func (r Ranges) Release(id string, base uint32) error {
-	boot, err := process.BootID()
+	dir, err := r.dir()
 	if err != nil {
 		return err
 	}
-	link := r.link(boot, (base-FirstID)/spec.IDs)
+	link := filepath.Join(dir, rangeName(Number(base)))
 	target, err := os.Readlink(link)
 	if err == nil && target == r.claimOf(id) {
 		err = os.Remove(link)
@@ -189,20 +195,12 @@ type Owner struct {
 // Owners returns the sandboxes of this state root that have a range. A link that names no
 // sandbox has no owner. The range of such a link stays taken until the next boot.
 func (r Ranges) Owners() ([]Owner, error) {
-	boot, err := process.BootID()
-	if err != nil {
-		return nil, err
-	}
-	dir := filepath.Join(r.Data, "ids", boot)
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) { // nobody could claim one
-		return nil, nil
-	}
+	dir, links, err := r.links()
 	if err != nil {
 		return nil, err
 	}
 	var owners []Owner
-	for _, e := range entries {
+	for _, e := range links {
 		n, err := strconv.ParseUint(e.Name(), 10, 32)
 		if err != nil || n >= rangeCount {
 			return nil, fmt.Errorf("%s is not the number of a range; remove it", filepath.Join(dir, e.Name()))
