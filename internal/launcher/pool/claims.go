@@ -24,44 +24,41 @@ type userClaims struct {
 // maxCounted bounds the users whose claims are counted.
 const maxCounted = 10_000
 
-// userLocked returns the counts of a user. The caller must hold mu.
-func (c *Claims) userLocked(uid uint32) *userClaims {
-	if u := c.users[uid]; u != nil {
-		return u
+// count changes the counts of a user.
+func (c *Claims) count(uid uint32, change func(*userClaims)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	u := c.users[uid]
+	if u == nil {
+		if c.users == nil {
+			c.users = map[uint32]*userClaims{}
+		}
+		if len(c.users) >= maxCounted {
+			maps.DeleteFunc(c.users, func(uid uint32, _ *userClaims) bool { return uid != 0 })
+		}
+		u = &userClaims{misses: map[string]int{}}
+		c.users[uid] = u
 	}
-	if c.users == nil {
-		c.users = map[uint32]*userClaims{}
-	}
-	if len(c.users) >= maxCounted {
-		maps.DeleteFunc(c.users, func(uid uint32, _ *userClaims) bool { return uid != 0 })
-	}
-	u := &userClaims{misses: map[string]int{}}
-	c.users[uid] = u
-	return u
+	change(u)
 }
 
 // Hit counts a request that got an item, in this time.
 func (c *Claims) Hit(uid uint32, took time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	u := c.userLocked(uid)
-	u.hits++
-	u.total += took
-	u.longest = max(u.longest, took)
+	c.count(uid, func(u *userClaims) {
+		u.hits++
+		u.total += took
+		u.longest = max(u.longest, took)
+	})
 }
 
 // Miss counts a request that got no item, for a reason.
 func (c *Claims) Miss(uid uint32, reason string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.userLocked(uid).misses[reason]++
+	c.count(uid, func(u *userClaims) { u.misses[reason]++ })
 }
 
 // Stale counts an item that a request did not take because it could not be used any more.
 func (c *Claims) Stale(uid uint32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.userLocked(uid).stale++
+	c.count(uid, func(u *userClaims) { u.stale++ })
 }
 
 // Add adds the counts of one user, or of all for nil, to those of a pool.

@@ -183,25 +183,16 @@ func (p *Pool[T]) Drop(name string) {
 // kind has one less: one of the owner if there is one.
 func (p *Pool[T]) wantLocked(k *kind[T], share int) {
 	var own, all int
-	var ownOldest, oldest *kind[T]
 	for _, other := range p.kinds {
 		all += other.wanted
-		if other.wanted == 0 || other == k {
-			continue
-		}
-		if oldest == nil || other.asked.Before(oldest.asked) {
-			oldest = other
-		}
-		if other.owner != k.owner {
-			continue
-		}
-		own += other.wanted
-		if ownOldest == nil || other.asked.Before(ownOldest.asked) {
-			ownOldest = other
+		if other.owner == k.owner {
+			own += other.wanted
 		}
 	}
-	from := cmp.Or(ownOldest, oldest)
-	if own+k.wanted >= share {
+	isOther := func(other *kind[T]) bool { return other != k && other.wanted > 0 }
+	ownOldest := p.leastAskedLocked(func(other *kind[T]) bool { return isOther(other) && other.owner == k.owner })
+	from := cmp.Or(ownOldest, p.leastAskedLocked(isOther))
+	if own >= share {
 		from = ownOldest
 	} else if all < p.config.Max {
 		from = &kind[T]{wanted: 1}
