@@ -26,7 +26,7 @@ import (
 //
 // Errors: *[fault.ConfigError], [fault.ErrNotRunning], unix.ECONNREFUSED if nothing listens.
 func (s *Sandbox) Dial(ctx context.Context, target protocol.Target) (*os.File, error) {
-	addresses, err := parseTarget(target)
+	hosts, port, err := parseTarget(target)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,8 @@ func (s *Sandbox) Dial(ctx context.Context, target protocol.Target) (*os.File, e
 		return nil, err
 	}
 	defer namespace.Close()
-	for _, a := range addresses {
+	for _, host := range hosts {
+		a := netip.AddrPortFrom(host, port)
 		var socket *os.File
 		if socket, err = openIn(namespace, target.Network, a); err != nil {
 			break
@@ -57,13 +58,12 @@ func (s *Sandbox) Dial(ctx context.Context, target protocol.Target) (*os.File, e
 	return nil, fmt.Errorf("connect to %s %s of the sandbox: %w", target.Network, target.Address, err)
 }
 
-// parseTarget returns the addresses to try, in their order.
-func parseTarget(target protocol.Target) ([]netip.AddrPort, error) {
+// parseTarget returns the hosts to try, in their order, and the port.
+func parseTarget(target protocol.Target) (hosts []netip.Addr, port uint16, err error) {
 	mistake := func(format string, args ...any) error {
 		return &fault.ConfigError{Reason: fmt.Sprintf(format, args...)}
 	}
 	ipv4, ipv6 := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()
-	var hosts []netip.Addr
 	switch target.Network {
 	case "tcp", "udp":
 		hosts = []netip.Addr{ipv4, ipv6}
@@ -72,32 +72,28 @@ func parseTarget(target protocol.Target) ([]netip.AddrPort, error) {
 	case "tcp6", "udp6":
 		hosts = []netip.Addr{ipv6}
 	default:
-		return nil, mistake("unknown network %.64q; use tcp, tcp4, tcp6, udp, udp4 or udp6", target.Network)
+		return nil, 0, mistake("unknown network %.64q; use tcp, tcp4, tcp6, udp, udp4 or udp6", target.Network)
 	}
 	host, text, err := net.SplitHostPort(target.Address)
 	if err != nil {
-		return nil, mistake("invalid address %.64q: use HOST:PORT", target.Address)
+		return nil, 0, mistake("invalid address %.64q: use HOST:PORT", target.Address)
 	}
-	port, err := strconv.ParseUint(text, 10, 16)
-	if err != nil || port == 0 {
-		return nil, mistake("invalid address %.64q: the port must be a number from 1 to 65535", target.Address)
+	number, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || number == 0 {
+		return nil, 0, mistake("invalid address %.64q: the port must be a number from 1 to 65535", target.Address)
 	}
 	if host != "" && host != "localhost" {
 		a, err := netip.ParseAddr(host)
 		a = a.Unmap()
 		if err != nil || !a.IsLoopback() || a.Zone() != "" {
-			return nil, mistake("invalid address %.64q: the host must be empty, localhost or a loopback address", target.Address)
+			return nil, 0, mistake("invalid address %.64q: the host must be empty, localhost or a loopback address", target.Address)
 		}
 		if !slices.ContainsFunc(hosts, func(h netip.Addr) bool { return h.Is4() == a.Is4() }) {
-			return nil, mistake("invalid address %.64q: the network is %s", target.Address, target.Network)
+			return nil, 0, mistake("invalid address %.64q: the network is %s", target.Address, target.Network)
 		}
 		hosts = []netip.Addr{a}
 	}
-	var addresses []netip.AddrPort
-	for _, h := range hosts {
-		addresses = append(addresses, netip.AddrPortFrom(h, uint16(port)))
-	}
-	return addresses, nil
+	return hosts, uint16(number), nil
 }
 
 // openIn makes a socket in a network namespace. The socket stays there.
