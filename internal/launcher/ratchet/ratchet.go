@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/draft"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
@@ -125,15 +126,9 @@ const draftMark = "."
 
 // RemoveDrafts removes the drafts that killed processes have left for this name, of all owners.
 func (l Levels) RemoveDrafts(id string) error {
-	dir := filepath.Join(l.Data, dirName)
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
-		return nil
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), draftMark+l.Prefix+id+"@") {
-			err = errors.Join(err, erase.IgnoreMissing(os.Remove(filepath.Join(dir, e.Name()))))
-		}
+	drafts, err := descriptor.Glob(filepath.Join(l.Data, dirName), draftMark+l.Prefix+id+"@*")
+	for _, file := range drafts {
+		err = errors.Join(err, erase.IgnoreMissing(os.Remove(file)))
 	}
 	return err
 }
