@@ -69,11 +69,10 @@ func (w *Watcher) watch(r record.Record) (*fileWatch, error) {
 	if f := w.present(); f != nil {
 		return f, nil
 	}
-	f, err := newFileWatch(w.pool, r)
+	f, err := newFileWatch(w.pool, w.image, r)
 	if err != nil {
 		return nil, err
 	}
-	f.image = w.image
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.current = f
@@ -92,13 +91,13 @@ func (w *Watcher) Stop(tending *sync.WaitGroup) {
 	}
 }
 
-func newFileWatch(pool *Pool, r record.Record) (_ *fileWatch, err error) {
+func newFileWatch(pool *Pool, image OpenImage, r record.Record) (_ *fileWatch, err error) {
 	binds := record.WritableBinds(r.Config)
 	group, err := pool.Take(len(binds) > 0)
 	if err != nil {
 		return nil, err
 	}
-	f := &fileWatch{pool: pool, group: group}
+	f := &fileWatch{pool: pool, group: group, image: image}
 	defer func() {
 		if err != nil {
 			f.close()
@@ -146,9 +145,6 @@ func (f *fileWatch) addBind(init process.ID, target string) error {
 
 // close ends the watch. The rest goes with the process.
 func (f *fileWatch) close() {
-	if f == nil {
-		return
-	}
 	for _, w := range f.all {
 		w.Close()
 	}
