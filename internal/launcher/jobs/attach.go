@@ -54,7 +54,7 @@ func (v *Session) attach(ctx context.Context, e ExecID) (_ *Process, err error) 
 		StartedAt: r.Started, Timeout: r.Timeout, Kept: kept, before: r.Traffic,
 	}
 	p.farewell.grace = r.Grace.Time()
-	starting := v.starting.underWay()
+	starting := v.startsUnderWay()
 	err = v.UnlessPaused(ctx, func(ctx context.Context) (err error) {
 		p.Inside, err = conn.Attach(ctx, e.agent())
 		return err

@@ -86,7 +86,7 @@ func (p *Process) Detach(ctx context.Context, c spec.Command, request *agent.Com
 	if err := p.Live.roomForOutput(ctx, c.OutputLimit); err != nil {
 		return err
 	}
-	p.Live.starting.begin(p.Exec)
+	p.Live.starting.Store(p.Exec, nil)
 	p.Kept = &detachedExec{Dir: p.Live.execDir(p.Exec), limit: c.OutputLimit, ring: p.Conn.KeepsTail()}
 	if err := p.Kept.makeDir(); err != nil {
 		return err

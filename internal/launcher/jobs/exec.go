@@ -159,7 +159,7 @@ func (v *Session) start(ctx context.Context, r record.Record, config spec.Config
 		return nil, limitError(err)
 	}
 	if c.Detached {
-		defer v.starting.end(p.Exec)
+		defer v.starting.Delete(p.Exec)
 		if err := p.Detach(ctx, c, &request); err != nil {
 			return nil, record.NotFound(v.ID, err) // if the directory is missing, the sandbox was removed
 		}

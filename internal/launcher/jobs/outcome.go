@@ -141,7 +141,10 @@ func (e commandEnd) exitReason(code int) string {
 		reason = fmt.Sprintf("the command ended with exit code %d", code)
 	}
 	var causes []string
-	killed := countNoun(e.oomKills, "a process", "processes")
+	killed := "processes"
+	if e.oomKills == 1 {
+		killed = "a process"
+	}
 	switch {
 	case e.oomKills > 0 && e.shortOutside:
 		causes = append(causes, fmt.Sprintf("%s, and the kernel killed %s it had started", outsideMemory, killed))
@@ -171,7 +174,7 @@ func (e commandEnd) exitReason(code int) string {
 	case unix.SIGSYS:
 		causes = append(causes, "this exit code is usual after "+e.killingCall())
 	}
-	_, refused := e.refusedCalls()
+	refused := e.refusedCalls()
 	switch {
 	case code == 0 || len(causes) > 0:
 	case len(refused) > 0:
@@ -192,13 +195,6 @@ func (e commandEnd) exitReason(code int) string {
 
 // outsideMemory is the cause of kills for memory in a sandbox that is below its own limit.
 const outsideMemory = "the host, or all its sandboxes together (launcher --total-memory), had no memory left"
-
-func countNoun(n int64, one, more string) string {
-	if n == 1 {
-		return one
-	}
-	return more
-}
 
 func (e commandEnd) describeSignal(r *spec.Result) {
 	sig := e.status.Signal()
@@ -281,8 +277,9 @@ func (e commandEnd) violations() []spec.Violation {
 	if e.forksRefused > 0 {
 		all = append(all, limitHit("limit of %d processes and threads reached, new ones refused: %d (raise it with --pids)", e.limits.Pids, e.forksRefused))
 	}
-	refused, _ := e.refusedCalls()
-	all = append(all, refused...)
+	for _, refused := range e.refusedCalls() {
+		all = append(all, spec.Violation{Kind: "syscall", Detail: refused})
+	}
 	all = append(all, e.network.violations()...)
 	for _, full := range e.full {
 		all = append(all, limitHit("%s", full.violation))

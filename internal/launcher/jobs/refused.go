@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/agent"
-	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // A refusal describes calls that the profile has refused to a command.
@@ -24,15 +23,12 @@ func refusals() []refusal {
 	}
 }
 
-// refusedCalls are the refused calls of a command, as violations and as causes of a failure.
-func (e commandEnd) refusedCalls() (violations []spec.Violation, causes []string) {
+// refusedCalls describes the refused calls of a command.
+func (e commandEnd) refusedCalls() (texts []string) {
 	for _, r := range refusals() {
-		if e.refused&r.calls == 0 {
-			continue
+		if e.refused&r.calls != 0 {
+			texts = append(texts, fmt.Sprintf("the profile %s refused %s (%s)", e.profile, r.object, r.wayOut))
 		}
-		text := fmt.Sprintf("the profile %s refused %s (%s)", e.profile, r.object, r.wayOut)
-		violations = append(violations, spec.Violation{Kind: "syscall", Detail: text})
-		causes = append(causes, text)
 	}
-	return violations, causes
+	return texts
 }

@@ -47,7 +47,8 @@ type Session struct {
 
 	host hostView
 
-	starting startList
+	// starting has the detached execs whose start is under way: the agent may not know them yet.
+	starting sync.Map
 
 	// Output bounds the output of detached commands. Its mutex is taken before Mu.
 	Output share
@@ -86,9 +87,9 @@ func newSession(l *Sessions, id string, r record.Record, v record.Version, group
 		Sandbox: box, all: l, users: 1,
 		Files: filewatch.New(box, &l.Groups, l.Layers.OpenImage), Lift: lift, Overlay: l.Layers.Files(box, lift),
 		connecting: semaphore.NewWeighted(1), running: map[string]*Process{},
-		Leaves:   leafPool{box: box, newExec: l.newExec},
-		Told:     toldOutputs{box: box, timers: &l.Deadlines},
-		starting: startList{all: map[ExecID]bool{}}, Output: share{Taken: map[ExecID]room{}},
+		Leaves: leafPool{box: box, newExec: l.newExec},
+		Told:   toldOutputs{box: box, timers: &l.Deadlines},
+		Output: share{Taken: map[ExecID]room{}},
 	}
 }
 

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"maps"
 	"os"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -15,31 +13,15 @@ import (
 // is over, even if its launcher lives.
 const settleTime = time.Minute
 
-// A startList has the detached execs whose start is under way: the agent may not know them yet.
-type startList struct {
-	mu  sync.Mutex
-	all map[ExecID]bool
-}
-
-func (s *startList) begin(e ExecID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all[e] = true
-}
-
-// end notes the end of the start, with or without success.
-func (s *startList) end(e ExecID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.all, e)
-}
-
-// underWay returns the execs whose start is under way. Call underWay before a question to the agent: if an
+// startsUnderWay returns the detached execs whose start is under way. Call it before a question to the agent: if an
 // exec is not in the returned list, the agent knows it, or has known it.
-func (s *startList) underWay() map[ExecID]bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return maps.Clone(s.all)
+func (v *Session) startsUnderWay() map[ExecID]bool {
+	all := map[ExecID]bool{}
+	v.starting.Range(func(e, _ any) bool {
+		all[e.(ExecID)] = true
+		return true
+	})
+	return all
 }
 
 // mayStart says whether the start of an exec may be under way, by this launcher or another. The
@@ -74,7 +56,7 @@ func (v *Session) Sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	starting := v.starting.underWay()
+	starting := v.startsUnderWay()
 	waiting, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	kept, err := conn.Detached(waiting)
