@@ -147,7 +147,9 @@ func (m *stampMerge) write(file string) error {
 
 // merge writes the stamps of the file and the added ones.
 func (m *stampMerge) merge(file string) error {
-	m.added = lastOfEach(m.added)
+	slices.Reverse(m.added) // CompactFunc keeps the first of each path, and the last one counts
+	m.added = slices.CompactFunc(m.added, func(a, b protocol.Stamp) bool { return a.ComparePaths(b) == 0 })
+	slices.Reverse(m.added)
 	old, err := openStamps(file)
 	if err != nil {
 		return err
@@ -178,17 +180,6 @@ func (m *stampMerge) merge(file string) error {
 			return err
 		}
 	}
-}
-
-// lastOfEach returns the last stamp of each path.
-func lastOfEach(sorted []protocol.Stamp) []protocol.Stamp {
-	last := sorted[:0]
-	for i, s := range sorted {
-		if i+1 == len(sorted) || sorted[i+1].ComparePaths(s) != 0 {
-			last = append(last, s)
-		}
-	}
-	return last
 }
 
 // add writes the first n of the added stamps, and removes them from m.added.
