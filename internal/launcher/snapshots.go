@@ -59,21 +59,13 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 // A turn lets only one call of each user go on at a time: no other call can take the room that a
 // call has found.
 type turn struct {
-	mu    sync.Mutex
-	users map[uint32]*semaphore.Weighted
+	users sync.Map // the [semaphore.Weighted] of each user
 }
 
 // enter waits until no other call of the user goes on.
 func (t *turn) enter(ctx context.Context, uid uint32) (leave func(), err error) {
-	t.mu.Lock()
-	if t.users == nil {
-		t.users = map[uint32]*semaphore.Weighted{}
-	}
-	if t.users[uid] == nil {
-		t.users[uid] = semaphore.NewWeighted(1)
-	}
-	place := t.users[uid]
-	t.mu.Unlock()
+	known, _ := t.users.LoadOrStore(uid, semaphore.NewWeighted(1))
+	place := known.(*semaphore.Weighted)
 	if err := place.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
