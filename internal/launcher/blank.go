@@ -138,10 +138,10 @@ func (l *Launcher) newBlank(ctx context.Context, kind string, isNext bool) (_ *b
 	ctx, cancel := context.WithTimeout(ctx, blankTime)
 	defer cancel()
 	image, err := l.openImage(ctx, t)
+	defer image.close()
 	if err != nil {
 		return nil, cmp.Or(ctx.Err(), unwanted(err))
 	}
-	defer image.close()
 	id := newID()
 	state, err := statedir.Make(l.Sandboxes(), id)
 	if err != nil {
@@ -150,14 +150,13 @@ func (l *Launcher) newBlank(ctx context.Context, kind string, isNext bool) (_ *b
 	if err := record.MarkBlank(state.Path); err != nil {
 		return nil, errors.Join(err, state.Remove())
 	}
-	from := Sources{UID: t.UID, GIDs: t.GIDs}
 	m := &creation{
-		launcher: l, id: id, state: state, from: from, hostMounts: &l.hostMounts, image: image,
+		launcher: l, id: id, state: state, from: Sources{UID: t.UID, GIDs: t.GIDs}, hostMounts: &l.hostMounts, image: image,
 		request: protocol.Create{Name: id, Config: t.Config, Path: t.Path, Home: t.Home},
 	}
 	b := &blank{m, t.ImageFiles}
 	err = m.untilOver(ctx, func() error {
-		if err := m.makeAnew(ctx, from); err != nil {
+		if err := m.makeAnew(ctx); err != nil {
 			return err
 		}
 		if err := b.checkImage(ctx); err != nil { // a removal of the image has not seen the blank

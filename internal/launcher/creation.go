@@ -79,7 +79,7 @@ func (m *creation) newRecord() (record.Record, error) {
 	}, err
 }
 
-func (m *creation) makeAnew(ctx context.Context, from Sources) (err error) {
+func (m *creation) makeAnew(ctx context.Context) (err error) {
 	l := m.launcher
 	if m.record, err = m.newRecord(); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (m *creation) makeAnew(ctx context.Context, from Sources) (err error) {
 	if m.host, err = l.host(); err != nil {
 		return err
 	}
-	profile, err := m.loadProfile(from)
+	profile, err := m.loadProfile()
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (m *creation) makeAnew(ctx context.Context, from Sources) (err error) {
 		profile = nil
 		defer filter.Close()
 	}
-	root, err := m.rootConfig(from)
+	root, err := m.rootConfig()
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (m *creation) noteHandedStore() error {
 func (m *creation) claimOrMake(ctx context.Context) error {
 	blanks := m.launcher.blanks
 	if blanks == nil {
-		return m.untilOver(ctx, func() error { return m.makeAnew(ctx, m.from) })
+		return m.untilOver(ctx, func() error { return m.makeAnew(ctx) })
 	}
 	missed, err := m.claim(ctx)
 	if missed == "" || err != nil {
@@ -190,9 +190,9 @@ func (m *creation) claimOrMake(ctx context.Context) error {
 	}
 	defer blanks.Elsewhere()()
 	err = m.untilOver(ctx, func() error {
-		err := m.makeAnew(ctx, m.from)
+		err := m.makeAnew(ctx)
 		for errors.Is(err, idrange.ErrNone) && blanks.Yield() {
-			err = m.makeAnew(ctx, m.from)
+			err = m.makeAnew(ctx)
 		}
 		return err
 	})
@@ -204,8 +204,8 @@ func (m *creation) claimOrMake(ctx context.Context) error {
 }
 
 // loadProfile returns the seccomp profile of the sandbox, with what PID 1 needs.
-func (m *creation) loadProfile(from Sources) (*specs.LinuxSeccomp, error) {
-	profile, groupIDs, err := loadSeccomp(m.request.Config, from)
+func (m *creation) loadProfile() (*specs.LinuxSeccomp, error) {
+	profile, groupIDs, err := loadSeccomp(m.request.Config, m.from)
 	if err == nil {
 		m.record.GroupIDs = groupIDs
 		m.filters = seccomp.CommandsMayFilter(profile)
@@ -215,15 +215,15 @@ func (m *creation) loadProfile(from Sources) (*specs.LinuxSeccomp, error) {
 }
 
 // rootConfig chooses the part of the host that the sandbox sees.
-func (m *creation) rootConfig(from Sources) (rootfs.Config, error) {
+func (m *creation) rootConfig() (rootfs.Config, error) {
 	c := m.request.Config
 	r := rootfs.Config{
 		Dir:         c.Rootfs,
 		Image:       m.image.tree,
 		Writable:    c.Writable,
 		Workspace:   c.Workspace,
-		Files:       from.Files,
-		Peer:        from.peer(),
+		Files:       m.from.Files,
+		Peer:        m.from.peer(),
 		Private:     m.launcher.Private(),
 		IDBase:      m.record.IDBase,
 		NameServer:  spec.NameServer,

@@ -16,7 +16,8 @@ import (
 // and a killed launcher leaves no note. The mount keeps the files until the blank ends. The request that claims
 // the blank has noted its use of the same image before, and so it has the right to the image.
 
-// openImage mounts the image of a template for a blank. Without an image it does nothing.
+// openImage mounts the image of a template for a blank. Without an image it does nothing. The caller must close the
+// image, also after an error.
 func (l *Launcher) openImage(ctx context.Context, t template) (i imageRoot, err error) {
 	if t.Config.Image == "" {
 		return i, nil
@@ -27,14 +28,10 @@ func (l *Launcher) openImage(ctx context.Context, t template) (i imageRoot, err 
 	}
 	i = imageRoot{tree: opened.Tree, id: opened.ID, files: opened.Files}
 	if i.files != t.ImageFiles {
-		i.close()
-		return imageRoot{}, fmt.Errorf("image %s %w", t.Config.Image, images.ErrPulledAgain)
+		return i, fmt.Errorf("image %s %w", t.Config.Image, images.ErrPulledAgain)
 	}
-	if i.config, err = spec.ReadImageConfig(opened.Config); err != nil {
-		i.close()
-		return imageRoot{}, err
-	}
-	return i, nil
+	i.config, err = spec.ReadImageConfig(opened.Config)
+	return i, err
 }
 
 // unwanted returns [pool.ErrUnwanted] for an image that its user has removed, perhaps to pull it again.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
@@ -67,8 +66,7 @@ func (l *Launcher) pruneOne(ctx context.Context, id string) (removed bool, err e
 		return false, err
 	}
 	if !hasDirectory {
-		traces, err := l.find.traces()
-		if err != nil || !slices.Contains(traces, id) {
+		if isTraced, err := l.find.traced(id); err != nil || !isTraced {
 			return false, errors.Join(err, state.Remove())
 		}
 	}
