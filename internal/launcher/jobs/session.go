@@ -68,10 +68,8 @@ type Session struct {
 	detached int
 	// Busy counts the calls that need the connection or the group.
 	Busy int
-	// idle fires when Busy was 0 for a while.
+	// idle fires idleTime after the last call. It is nil before the first call.
 	idle *time.Timer
-	// last is the time of the last call.
-	last time.Time
 	// gone says that the sandbox is no longer up.
 	gone bool
 }
@@ -163,33 +161,15 @@ func (v *Session) Leave() {
 	}
 }
 
-// startIdleTimer starts the timer that drops the connection and the cgroups. The caller must
-// hold Mu.
+// startIdleTimer starts the timer that drops the connection and the cgroups, or starts it again. A timer that fires
+// during a call does nothing, and the end of the call starts it again. The caller must hold Mu.
 func (v *Session) startIdleTimer() {
-	v.last = time.Now()
-	if v.Busy == 0 && v.idle == nil && !v.gone {
-		v.idle = time.AfterFunc(idleTime, v.idleTimeIsOver)
-	}
-}
-
-// idleTimeIsOver drops the connection and the cgroups, unless there was a call meanwhile, or a Drop
-// that came too late to stop the timer.
-func (v *Session) idleTimeIsOver() {
-	v.Mu.Lock()
-	if v.idle == nil {
-		v.Mu.Unlock()
-		return
-	}
-	left := idleTime - time.Since(v.last)
-	again := v.Busy == 0 && left > 0 && !v.gone
-	if again {
-		v.idle.Reset(left)
-	} else {
-		v.idle = nil
-	}
-	v.Mu.Unlock()
-	if !again {
-		v.Drop()
+	switch {
+	case v.Busy > 0 || v.gone:
+	case v.idle == nil:
+		v.idle = time.AfterFunc(idleTime, v.Drop)
+	default:
+		v.idle.Reset(idleTime)
 	}
 }
 
@@ -241,7 +221,6 @@ func (v *Session) Drop() {
 		}
 		if v.idle != nil {
 			v.idle.Stop()
-			v.idle = nil
 		}
 		v.Busy++ // keeps the group open: the removal of the leaves needs it
 	}
