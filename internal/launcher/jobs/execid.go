@@ -37,11 +37,8 @@ func (l *Sessions) numbered(e ExecID) bool {
 
 // String is the form that clients have.
 func (e ExecID) String() string {
-	b := make([]byte, 0, 32)
-	b = strconv.AppendUint(b, uint64(e.Pid), 36)
-	b = strconv.AppendUint(append(b, '-'), e.Start, 36)
-	b = strconv.AppendUint(append(b, '-'), uint64(e.N), 36)
-	return string(b)
+	base36 := func(n uint64) string { return strconv.FormatUint(n, 36) }
+	return base36(uint64(e.Pid)) + "-" + base36(e.Start) + "-" + base36(uint64(e.N))
 }
 
 // Leaf is the name of the exec's cgroup.
