@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -63,10 +64,7 @@ func (i Item[T]) isOld(now time.Time, maxAge time.Duration) bool {
 
 // addReady makes an item ready.
 func (k *kind[T]) addReady(item Item[T]) {
-	at := len(k.ready)
-	for at > 0 && k.ready[at-1].number > item.number {
-		at--
-	}
+	at, _ := slices.BinarySearchFunc(k.ready, item, func(a, b Item[T]) int { return cmp.Compare(a.number, b.number) })
 	k.ready = slices.Insert(k.ready, at, item)
 }
 

@@ -106,7 +106,6 @@ func (p *Pool[T]) acceptItem(name string, value T, number int, err error) {
 		return
 	}
 	k.failed = pause{}
-	p.counts.Made++
 	if !p.closed {
 		k.addReady(newItem(value, number, now))
 	}

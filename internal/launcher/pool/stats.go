@@ -7,9 +7,9 @@ type Counts struct {
 	// Ready are the items that can be taken now, and Making those that are being made. All are of
 	// one owner, if there is one.
 	Ready, Making int
-	// Made were made. Failed could not be made or ended; LastError is the reason of the last failure.
-	Made, Failed int
-	LastError    string
+	// Failed could not be made or ended. LastError is the reason of the last failure.
+	Failed    int
+	LastError string
 	// Unhealthy items were found by a check and ended.
 	Unhealthy int
 }
