@@ -39,11 +39,11 @@ func (l *Launcher) imageUse(id string) string {
 type layerImages struct{ keeper *images.Keeper }
 
 func (i layerImages) Mount(r record.Record, id string) (*os.File, error) {
-	tree, err := i.keeper.Mount(context.Background(), r.UID, id)
+	root, err := i.keeper.Open(context.Background(), r.UID, id)
 	if err != nil {
 		return nil, fmt.Errorf("image of the sandbox: %w", err)
 	}
-	return tree, nil
+	return root.Tree, nil
 }
 
 func (i layerImages) Use(uid uint32, id, by string) error {

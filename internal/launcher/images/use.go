@@ -92,16 +92,6 @@ func (k *Keeper) Check(ctx context.Context, uid uint32, id, files string) error 
 	})
 }
 
-// Mount mounts an image that is in use, by its id. The caller must close the root directory of the mount, which is as
-// in a Root.
-func (k *Keeper) Mount(ctx context.Context, uid uint32, id string) (*os.File, error) {
-	root, err := k.Open(ctx, uid, id)
-	if err != nil {
-		return nil, err
-	}
-	return root.Tree, nil
-}
-
 // Hold notes that a snapshot of the user uses an image, by its id. The caller must call Release at the end of the use.
 func (k *Keeper) Hold(ctx context.Context, uid uint32, id, by string) error {
 	return k.withUser(ctx, uid, func(u store.User) error {
