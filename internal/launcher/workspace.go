@@ -120,8 +120,8 @@ func changeWorkspace(tree *os.File) error {
 	// The first call with MNT_EXPIRE only says whether the workspace could be unmounted.
 	err = retryBusy(func() error { return unix.Unmount(spec.WorkspacePath, unix.UMOUNT_NOFOLLOW|unix.MNT_EXPIRE) })
 	switch {
-	case errors.Is(err, unix.EBUSY):
-		return busyError()
+	case errors.Is(err, statedir.ErrHeld):
+		return err
 	case errors.Is(err, unix.EINVAL):
 		return mountns.Attach(tree, spec.WorkspacePath)
 	case err != nil && !errors.Is(err, unix.EAGAIN):
@@ -133,9 +133,7 @@ func changeWorkspace(tree *os.File) error {
 	if err != nil && !old {
 		return err
 	}
-	if err := retryBusy(func() error { return mountns.Detach(spec.WorkspacePath) }); errors.Is(err, unix.EBUSY) {
-		return busyError()
-	} else if err != nil {
+	if err := retryBusy(func() error { return mountns.Detach(spec.WorkspacePath) }); err != nil {
 		return err
 	}
 	if old { // Linux before 6.5
@@ -144,8 +142,8 @@ func changeWorkspace(tree *os.File) error {
 	return nil
 }
 
-// retryBusy repeats a call that unmounts a mount. The kernel may report the mount as busy for a moment
-// after the end of the last command that used it.
+// retryBusy repeats a call that unmounts the workspace. The kernel may report the mount as busy for a moment
+// after the end of the last command that used it. The error for a busy workspace is [statedir.ErrHeld].
 func retryBusy(do func() error) error {
 	for range 20 {
 		if err := do(); !errors.Is(err, unix.EBUSY) {
@@ -153,10 +151,6 @@ func retryBusy(do func() error) error {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return do()
-}
-
-func busyError() error {
 	return fmt.Errorf("%w: a process in the sandbox has open files or its working directory in /workspace; end this process first", statedir.ErrHeld)
 }
 
