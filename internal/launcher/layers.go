@@ -276,9 +276,7 @@ func (t *HeldTree) Close() error {
 	for i, f := range t.plain {
 		err = errors.Join(err, closeOther(f, t.Layers[i].Dir))
 	}
-	if t.stamps != nil {
-		err = errors.Join(err, t.stamps.Close())
-	}
+	descriptor.Close(t.stamps)
 	t.Layers, t.Host, t.plain, t.stamps = nil, nil, nil, nil
 	return err
 }

@@ -185,8 +185,5 @@ func (m *creation) fork(ctx context.Context) error {
 	if m.record, err = m.launcher.layers.Files(box, nil).Fork(ctx, from, s); err != nil {
 		return err
 	}
-	if err := checkMountedSnapshot(ctx, m.launcher.Roots, m.record); err != nil {
-		return err
-	}
-	return ctx.Err()
+	return cmp.Or(checkMountedSnapshot(ctx, m.launcher.Roots, m.record), ctx.Err())
 }
