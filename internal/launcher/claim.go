@@ -160,9 +160,7 @@ func (p *parts) enter(init process.ID) {
 	if p.workspace == nil && p.additions == nil && p.hostname == "" {
 		return
 	}
-	entered := sync.OnceValues(func() (*mountns.Thread, error) { return mountns.EnterNamed(init) })
-	p.entered = entered
-	go func() { _, _ = entered() }() // attach has the error, and leave waits
+	p.entered = begin(func() (*mountns.Thread, error) { return mountns.EnterNamed(init) })
 }
 
 // leave stops the thread, which keeps the mounts of the sandbox.

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"net/netip"
 	"os"
-	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/networks"
@@ -23,9 +22,7 @@ func (l *Launcher) networks() networks.Networks { return networks.Networks{Roots
 // returns the sandbox's addresses.
 func (m *creation) connect(ctx context.Context) (wait func() ([]netip.Addr, error)) {
 	names, r := m.names, m.record
-	attached := sync.OnceValues(func() ([]netip.Addr, error) { return m.launcher.networks().Attach(ctx, m.network, names, r) })
-	go func() { _, _ = attached() }() // the caller gets the error
-	return attached
+	return begin(func() ([]netip.Addr, error) { return m.launcher.networks().Attach(ctx, m.network, names, r) })
 }
 
 // publish waits for the connection, notes the sandbox's addresses, and opens its published ports.

@@ -22,6 +22,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/languages"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
@@ -103,7 +104,7 @@ func (m *creation) makeAnew(ctx context.Context) (err error) {
 	// goroutine begin now, also if Go has only one thread.
 	l.tending.Go(cgroups.Wake)
 	runtime.Gosched()
-	m.network = startNetwork()
+	m.network = begin(netns.Create)
 	defer m.network.close()
 	runtime.Gosched()
 	connected := m.connect(ctx)

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/nameserver"
-	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -15,10 +14,11 @@ import (
 // launcher does other steps: the kernel takes about as long for it as for all the mounts.
 type network func() (*os.File, error)
 
-func startNetwork() network {
-	made := sync.OnceValues(netns.Create)
-	go func() { _, _ = made() }() // the caller gets the error
-	return made
+// begin calls f in a goroutine. The returned function waits for the result.
+func begin[T any](f func() (T, error)) (wait func() (T, error)) {
+	wait = sync.OnceValues(f)
+	go func() { _, _ = wait() }() // the caller gets the error
+	return wait
 }
 
 // path returns a path of the namespace. Each process of root can use the path until close.
