@@ -210,7 +210,7 @@ func (m *creation) openParts(b *blank) (_ *parts, err error) {
 	config.Store = p.store
 	config.Home, config.HostMounts, config.Overlays = m.request.Home, b.hostMounts, c.Overlays
 	for _, bind := range c.Binds {
-		config.Binds = append(config.Binds, rootfs.Bind{Source: bind.Source, Target: bind.Target, Writable: bind.Writable})
+		config.Binds = append(config.Binds, rootfs.Bind(bind))
 	}
 	if len(config.Binds) > 0 { // else the check of the blank has looked
 		if err := b.checkLanguages(config.Binds); err != nil {

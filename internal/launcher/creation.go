@@ -249,7 +249,7 @@ func (m *creation) rootConfig() (rootfs.Config, error) {
 		r.Areas, r.MountPoints = append(r.Areas, rootfs.Area{Name: "run", Target: "/run", Mode: 0o1777}), nil
 	}
 	for _, b := range c.Binds {
-		r.Binds = append(r.Binds, rootfs.Bind{Source: b.Source, Target: b.Target, Writable: b.Writable})
+		r.Binds = append(r.Binds, rootfs.Bind(b))
 	}
 	for i, dir := range m.image.config.Directories() {
 		r.Areas = append(r.Areas, rootfs.Area{Name: fmt.Sprintf("volume-%d", i), Target: dir, Mode: 0o755})

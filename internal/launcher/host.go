@@ -86,9 +86,8 @@ func enforcement(c spec.Config, from Sources, host cgroups.Limits) spec.LimitRep
 // diskEnforcement says whether all writable places of the sandbox are bounded. A directory of the
 // host is bounded if it has a quota.
 func diskEnforcement(c spec.Config, from Sources) spec.Enforcement {
-	isShared := c.Workspace != "" && !slices.Contains(c.Overlays, c.Workspace)
 	isUnbounded := func(b spec.Bind) bool { return b.Writable && !from.limited(b.Source) }
-	if isShared && !from.limited(c.Workspace) || slices.ContainsFunc(c.Binds, isUnbounded) {
+	if slices.ContainsFunc(record.HostBinds(c), isUnbounded) {
 		return spec.Unavailable
 	}
 	return spec.Enforced

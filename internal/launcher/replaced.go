@@ -2,17 +2,12 @@ package launcher
 
 import (
 	"fmt"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
-	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
-
-// A shownPath of the host is in the sandbox at a target.
-type shownPath struct{ source, target string }
 
 // replacedNotes names the paths of the configuration that lead to another file of the host by now: a mount
 // keeps the file that had the path at the sandbox's begin. A path that cannot be compared is left out.
@@ -20,10 +15,10 @@ func (s *Sandbox) replacedNotes() (notes []string) {
 	r := s.session.Current()
 	for _, t := range r.Trees {
 		if t.Image == "" && !leadsTo(t.Path, t.Device, t.Inode) {
-			notes = append(notes, replacedNote(shownPath{t.Path, t.Path}))
+			notes = append(notes, replacedNote(t.Path, t.Path))
 		}
 	}
-	mounted := mountedPaths(r)
+	mounted := record.HostBinds(r.Config)
 	if len(mounted) == 0 {
 		return notes
 	}
@@ -35,34 +30,14 @@ func (s *Sandbox) replacedNotes() (notes []string) {
 	for _, m := range mounted {
 		var inside unix.Stat_t
 		err := thread.Do(func() (err error) {
-			inside, err = statInside(m.target)
+			inside, err = mountns.Stat(m.Target)
 			return err
 		})
-		if err == nil && !leadsTo(m.source, inside.Dev, inside.Ino) {
-			notes = append(notes, replacedNote(m))
+		if err == nil && !leadsTo(m.Source, inside.Dev, inside.Ino) {
+			notes = append(notes, replacedNote(m.Source, m.Target))
 		}
 	}
 	return notes
-}
-
-// mountedPaths are the workspace and the binds. An overlaid workspace is one of the trees.
-func mountedPaths(r record.Record) (all []shownPath) {
-	if dir := r.Config.Workspace; dir != "" && !slices.Contains(r.Config.Overlays, dir) {
-		all = append(all, shownPath{dir, spec.WorkspacePath})
-	}
-	for _, b := range r.Config.Binds {
-		all = append(all, shownPath{b.Source, b.Target})
-	}
-	return all
-}
-
-func statInside(path string) (st unix.Stat_t, err error) {
-	f, err := mountns.OpenInside(path, unix.O_PATH)
-	if err != nil {
-		return st, err
-	}
-	defer f.Close()
-	return st, unix.Fstat(int(f.Fd()), &st)
 }
 
 // leadsTo says that the path of the host leads to this file. A missing path leads to none.
@@ -77,7 +52,7 @@ func leadsTo(path string, device, inode uint64) bool {
 	return true // no file tells
 }
 
-func replacedNote(m shownPath) string {
+func replacedNote(source, target string) string {
 	return fmt.Sprintf("%s: the host has moved, replaced or deleted this file or directory since the sandbox began; "+
-		"the sandbox keeps the old one at %s; to use the present one, remove the sandbox with down and make it again", m.source, m.target)
+		"the sandbox keeps the old one at %s; to use the present one, remove the sandbox with down and make it again", source, target)
 }

@@ -119,9 +119,9 @@ func Detach(path string) error {
 	return nil
 }
 
-// Stat describes a directory of the sandbox's, as [Open] opens it.
+// Stat describes a file or directory of the sandbox's, as [OpenInside] opens it.
 func Stat(path string) (st unix.Stat_t, err error) {
-	f, err := Open(path)
+	f, err := OpenInside(path, unix.O_PATH)
 	if err != nil {
 		return st, err
 	}

@@ -92,13 +92,18 @@ func OpenMounts(init process.ID) (*os.File, error) { return openOf(init, "ns/mnt
 // after the file is closed.
 func TakeStore(init process.ID) (*os.File, error) { return takeFile(init, storeDescriptor) }
 
-// WritableBinds are the places of writable binds from the host. Writes to an overlay go to a layer,
-// also where the overlay is the workspace.
-func WritableBinds(c spec.Config) (targets []string) {
+// HostBinds are the directories and files of the host in a sandbox: the workspace and the binds. Writes to an overlay go
+// to a layer, also where the overlay is the workspace.
+func HostBinds(c spec.Config) (all []spec.Bind) {
 	if c.Workspace != "" && !slices.Contains(c.Overlays, c.Workspace) {
-		targets = append(targets, spec.WorkspacePath)
+		all = append(all, spec.Bind{Source: c.Workspace, Target: spec.WorkspacePath, Writable: true})
 	}
-	for _, b := range c.Binds {
+	return append(all, c.Binds...)
+}
+
+// WritableBinds are the places of writable binds from the host.
+func WritableBinds(c spec.Config) (targets []string) {
+	for _, b := range HostBinds(c) {
 		if b.Writable {
 			targets = append(targets, b.Target)
 		}
