@@ -302,26 +302,18 @@ func removedImages(r store.Removed) spec.RemovedImages {
 	}
 }
 
-// A condition is an error of the store that is a condition of package protocol, too.
-type condition struct {
-	error
-	is error
-}
-
-func (c condition) Unwrap() []error { return []error{c.is, c.error} }
-
 // conditionError gives an error of the store the conditions that clients decide on.
 func conditionError(err error) error {
 	var inUse *store.InUseError
 	var damaged *store.DamagedError
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return condition{err, fault.ErrNotFound}
+		return fault.Worded(err.Error(), []error{fault.ErrNotFound, err})
 	case errors.As(err, &inUse):
 		inUse.Users = shownUses(inUse.Users)
-		return condition{err, fault.ErrBusy}
+		return fault.Worded(err.Error(), []error{fault.ErrBusy, err})
 	case errors.As(err, &damaged):
-		return condition{err, fault.ErrDamaged}
+		return fault.Worded(err.Error(), []error{fault.ErrDamaged, err})
 	}
 	return err
 }
