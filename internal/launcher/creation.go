@@ -299,7 +299,10 @@ func (m *creation) start(ctx context.Context, profile *specs.LinuxSeccomp, filte
 	defer thread.Stop()
 	err = thread.Do(func() error {
 		m.record.Trees = record.NewTrees(m.root.Trees(), m.image.id, record.Now())
-		mounted, err := mountRoot(m.root)
+		if err := os.MkdirAll(record.Stage, 0o700); err != nil {
+			return err
+		}
+		mounted, err := m.root.Mount(record.Stage)
 		if err != nil {
 			return err
 		}
@@ -330,13 +333,6 @@ func (m *creation) start(ctx context.Context, profile *specs.LinuxSeccomp, filte
 		}
 	}
 	return ctx.Err() // Ready does not check ctx if it does not wait
-}
-
-func mountRoot(root *rootfs.Root) (rootfs.Mounted, error) {
-	if err := os.MkdirAll(record.Stage, 0o700); err != nil {
-		return rootfs.Mounted{}, err
-	}
-	return root.Mount(record.Stage)
 }
 
 // limitedDisks are the devices that a configuration's I/O limits apply to.
