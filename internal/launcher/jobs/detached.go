@@ -142,7 +142,8 @@ func (d *detachedExec) open(flags int) (err error) {
 	if d.stderr, err = openOutput(filepath.Join(d.Dir, "stderr"), flags); err != nil {
 		return err
 	}
-	return d.openResult()
+	d.result, err = openOutput(filepath.Join(d.Dir, resultName), unix.O_RDWR|unix.O_CREAT)
+	return err
 }
 
 // openOutput opens a file with output. It refuses a link, a pipe or a device that is in the place of

@@ -85,7 +85,6 @@ type Process struct {
 	closing context.Context
 	endWait context.CancelFunc
 
-	left sync.Once
 	// over says that leave was called.
 	over atomic.Bool
 }
@@ -135,17 +134,17 @@ func (v *Session) Register(p *Process) {
 
 // leave ends the exec's use of the session. It may be called again.
 func (p *Process) leave() {
-	p.left.Do(func() {
-		p.over.Store(true)
-		p.files.Discard()
-		v := p.Live
-		if p.Kept == nil {
-			v.Mu.Lock()
-			delete(v.running, p.ID())
-			v.Mu.Unlock()
-		}
-		v.Leave()
-	})
+	if p.over.Swap(true) {
+		return
+	}
+	p.files.Discard()
+	v := p.Live
+	if p.Kept == nil {
+		v.Mu.Lock()
+		delete(v.running, p.ID())
+		v.Mu.Unlock()
+	}
+	v.Leave()
 }
 
 // startRetry is the time between two calls of expire while the command has no process.

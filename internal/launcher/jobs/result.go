@@ -5,9 +5,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"path/filepath"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/agent"
@@ -19,11 +16,6 @@ import (
 // removal. After the end of the command each client locks the file. The first one makes the Result and writes it
 // there. The others read it.
 const resultName = "result"
-
-func (d *detachedExec) openResult() (err error) {
-	d.result, err = openOutput(filepath.Join(d.Dir, resultName), unix.O_RDWR|unix.O_CREAT)
-	return err
-}
 
 // unlock lets the next client have the lock. An exec that is not detached has none.
 func (d *detachedExec) unlock() {

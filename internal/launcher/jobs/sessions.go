@@ -2,9 +2,8 @@ package jobs
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"sync"
@@ -23,7 +22,8 @@ import (
 type Sessions struct {
 	Config
 
-	// execs numbers the execs of this process, from after first on.
+	// execs numbers the execs of this process, from after first on. first is random, so that two launchers of one process
+	// do not use the same numbers.
 	execs atomic.Uint32
 	first uint32
 
@@ -62,19 +62,11 @@ type Config struct {
 // New returns the sessions of a launcher. The launcher must close them.
 func New(c Config) *Sessions {
 	s := &Sessions{
-		Config: c, known: map[string]*Session{}, first: randomStart(),
+		Config: c, known: map[string]*Session{}, first: rand.Uint32(),
 		Deadlines: deadlines{All: map[DeadlineKey]*deadline{}, closing: make(chan struct{})},
 	}
 	s.execs.Store(s.first)
 	return s
-}
-
-// randomStart returns the first number of a launcher's execs. It is random, so that two launchers
-// of one process do not use the same numbers.
-func randomStart() uint32 {
-	var b [4]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return binary.NativeEndian.Uint32(b[:])
 }
 
 // Open returns the session of the sandbox that the record describes, up or not. The caller
