@@ -3,7 +3,6 @@ package jobs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"slices"
 	"sync"
@@ -274,16 +273,6 @@ func removeLeaf(ctx context.Context, box *record.Sandbox, leaf *cgroups.Leaf) er
 // killTime is how long the launcher waits for the end of killed processes. A process in a long
 // system call, or in a paused sandbox, takes longer; nothing waits for it.
 const killTime = 5 * time.Second
-
-// endLeaf kills all processes of a leaf and removes the leaf.
-func endLeaf(ctx context.Context, box *record.Sandbox, leaf *cgroups.Leaf) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
-	defer cancel()
-	if err := errors.Join(leaf.Kill(ctx), removeLeaf(ctx, box, leaf)); err != nil {
-		return fmt.Errorf("end exec %s: %w", leaf.Name(), err)
-	}
-	return nil
-}
 
 // aloneIn says that no other leaf of the sandbox has processes.
 func aloneIn(box *record.Sandbox, leaf *cgroups.Leaf) bool {

@@ -106,9 +106,8 @@ func (v *Session) reserved(e ExecID) int64 {
 // OutputSize is the size of the files in the directory of an exec.
 func OutputSize(dir string) (total int64) {
 	for _, name := range outputNames() {
-		var st unix.Stat_t
-		if unix.Lstat(filepath.Join(dir, name), &st) == nil {
-			total += outputIn(st.Size)
+		if info, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			total += outputIn(info.Size())
 		}
 	}
 	return total

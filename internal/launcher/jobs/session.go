@@ -371,7 +371,12 @@ func (v *Session) clear(ctx context.Context, name string) error {
 	if err != nil {
 		return erase.IgnoreMissing(err)
 	}
-	return endLeaf(ctx, v.Sandbox, leaf)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
+	defer cancel()
+	if err := errors.Join(leaf.Kill(ctx), removeLeaf(ctx, v.Sandbox, leaf)); err != nil {
+		return fmt.Errorf("end exec %s: %w", name, err)
+	}
+	return nil
 }
 
 // SocketName is the agent's socket in the sandbox's directory.
