@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
@@ -171,13 +172,11 @@ func (l *Launcher) List(_ context.Context, may func(owner uint32) bool) ([]spec.
 	all := []spec.Info{}
 	var errs []error
 	for _, id := range ids {
-		switch i, err := l.info(id); {
-		case err == nil && (may == nil || may(i.Owner)):
+		i, err := l.info(id)
+		if err == nil && (may == nil || may(i.Owner)) {
 			all = append(all, i)
-		case err == nil:
-		case !errors.Is(err, fs.ErrNotExist):
-			errs = append(errs, err)
 		}
+		errs = append(errs, erase.IgnoreMissing(err))
 	}
 	return all, errors.Join(errs...)
 }

@@ -55,7 +55,7 @@ func (r Record) Places() []Place {
 	switch dir := r.Config.Workspace; {
 	case dir == "":
 		add(Place{Path: spec.WorkspacePath, Area: "workspace"})
-	case taken[dir] && slices.ContainsFunc(r.Trees, func(t Tree) bool { return t.Path == dir }):
+	case r.TreeAt(dir) != nil:
 		add(Place{Path: spec.WorkspacePath, Same: dir})
 	default:
 		add(Place{Path: spec.WorkspacePath, Host: dir})
