@@ -84,7 +84,6 @@ func askLauncher[T any](ctx context.Context, p *isolatedProvider, question func(
 	return answer, nil
 }
 
-// connected returns the connection, nil if there is none that works.
 // call has the launcher do something.
 func (p *isolatedProvider) call(ctx context.Context, do func(c *protocol.Client) error) error {
 	client, err := p.connection(ctx)
@@ -94,6 +93,7 @@ func (p *isolatedProvider) call(ctx context.Context, do func(c *protocol.Client)
 	return do(client)
 }
 
+// connected returns the connection, nil if there is none that works.
 func (p *isolatedProvider) connected() (*protocol.Client, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
