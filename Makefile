@@ -55,9 +55,11 @@ run: build
 
 # Long tests are those that call testhost.Long. Tests that kill at many points take fewer of them in a short run.
 SHORT ?= -short
-test: modules lint unit integration vm
+test: modules lint unit
+	@$(MAKE) integration GUEST=vm
 test-all: SHORT :=
-test-all: modules lint unit fuzz integration vm
+test-all: modules lint unit fuzz
+	@$(MAKE) integration GUEST=vm
 export SHORT
 
 tools:
@@ -106,7 +108,7 @@ fuzz: deps programs
 	FUZZTIME=$(FUZZTIME) $(GO) test -count=1 -timeout 10m -v -run 'SurvivesAnything$$' ./internal/inside/agent
 
 # Six worlds at once, as a test often waits: commands that are killed, other storms, tests with engines, attacks
-# and networks, and two halves of the rest, by their names.
+# and networks, and two halves of the rest, by their names. GUEST=vm adds the guest.
 KILLS := Killed
 STORMS := Thousand|Many|FullDisk|Damaged|AtRandom
 ENGINES := Podman|Docker|Containerd|Ctr|CRI
@@ -114,7 +116,7 @@ OUTSIDE := Attack|Network|Proxied|Full|Clients|Rules|Published|Quota
 integration: tools
 	integration/setup
 	@[ "$$(id -u)" != 0 ] || integration/setup-debian
-	@$(MAKE) -j6 kills storms engines outside others-a-i others-j-z
+	@$(MAKE) -j7 kills storms engines outside others-a-i others-j-z $(GUEST)
 kills storms engines outside others-a-i others-j-z test-docker29 test-bats test-kubernetes test-packages test-pool test-projects: GOTEST = cd integration && $(NICE) ../scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 60m
 kills storms engines outside others-a-i others-j-z: GOTEST += $(SHORT)
 kills: build $(GOTESTSUM)
@@ -180,13 +182,13 @@ test-projects: build $(GOTESTSUM)
 
 # The cgroup v2 guest. test has a part of it, and where the guest cannot be had
 # says so; in CI it has to be. LIST names other parts: see integration/vm/run.
-vm:
+vm: build
 	@why=$$(integration/vm/setup -w); if [ -n "$$why" ] && [ "$$CI" != true ]; \
-		then echo "vm: skipped: $$why"; else $(MAKE) test-vm LIST=slice GOTESTSUM_FORMAT=standard-quiet; fi
+		then echo "vm: skipped: $$why"; else $(MAKE) test-vm BUILT=yes LIST=slice GOTESTSUM_FORMAT=standard-quiet; fi
 
 LIST ?= all
 test-vm: export GOTESTSUM_FORMAT ?= standard-verbose
-test-vm: build $(GOTESTSUM)
+test-vm: $(if $(BUILT),,build) $(GOTESTSUM)
 	@scripts/need /usr/sbin/mke2fs=e2fsprogs xz=xz-utils
 	integration/setup
 	integration/vm/setup
