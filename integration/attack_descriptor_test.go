@@ -175,7 +175,7 @@ func TestAttackOnAnExecsSetUp(t *testing.T) {
 
 // seesAWeakExec has a process with a directory of the host open come into the
 // attacker's pid namespace: the attack must find it.
-func seesAWeakExec(t *testing.T, r *ociRuntime, attacker *running, text string) {
+func seesAWeakExec(t *testing.T, r *ociRuntime, attacker *testProcess, text string) {
 	t.Helper()
 	host, err := os.Open("/")
 	if err != nil {

@@ -86,7 +86,7 @@ func enter(t *testing.T, r *ociRuntime, id string, files ...*os.File) (program s
 
 // seesAWeakRuntime has a program that does not protect itself come into the
 // attacker's pid namespace: the attack must overwrite it.
-func seesAWeakRuntime(t *testing.T, r *ociRuntime, attacker *running) {
+func seesAWeakRuntime(t *testing.T, r *ociRuntime, attacker *testProcess) {
 	t.Helper()
 	victim, leave := enter(t, r, "attacker")
 	before := sumOf(t, victim)

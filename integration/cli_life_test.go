@@ -173,7 +173,7 @@ var lifeCases = []cliCase{
 		c.want(c.inside(running, "echo here"), "here\n")
 	}},
 	{"20 at a time", "", func(c cli) {
-		var containers [20]*running
+		var containers [20]*testProcess
 		for i := range containers {
 			script := fmt.Sprintf("echo %d; exit %d", i, i)
 			containers[i] = start(c, c.command(runArgs(script, "--rm", "--memory", "64m")...))
@@ -186,7 +186,7 @@ var lifeCases = []cliCase{
 	}},
 	{"20 execs at a time", "", func(c cli) {
 		id := c.start("exec sleep 1000")
-		var execs [20]*running
+		var execs [20]*testProcess
 		for i := range execs {
 			execs[i] = start(c, c.command("exec", id, "sh", "-c", fmt.Sprintf("echo %d; exit %d", i, i)))
 		}

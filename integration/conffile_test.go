@@ -53,7 +53,7 @@ func TestFilesOfPackagesAreShown(t *testing.T) {
 		overlaid(t, dir)
 	}
 	file := debianPackage(t)
-	p := newPooled(s, "--pool", "min=1,max=1")
+	p := newPoolLauncher(s, "--pool", "min=1,max=1")
 	dpkg := func(args ...string) func() error {
 		return func() error {
 			out, err := exec.Command("dpkg", append([]string{"--log=/dev/null", "--no-triggers"}, args...)...).CombinedOutput()
@@ -180,7 +180,7 @@ func TestFilesOfRPMPackagesAreShown(t *testing.T) {
 	install := func() error {
 		return rpm("rpm", "--dbpath", database, "--install", "--nodeps", "--force-debian", dir+"/RPMS/noarch/srt-test-1-1.noarch.rpm")
 	}
-	p := newPooled(s, "--pool", "min=1,max=1")
+	p := newPoolLauncher(s, "--pool", "min=1,max=1")
 	const list = "ls " + packagedFiles + " 2>/dev/null || echo none"
 	p.follows([]hostChange{
 		{"a package is installed", install, list, "open\n"},

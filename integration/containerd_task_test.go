@@ -212,7 +212,7 @@ var ctrTaskCases = []struct {
 	}},
 	{"execs in parallel", func(t *testing.T, c *containerd) {
 		c.detached(t, "many", "exec sleep 1000")
-		var all []*running
+		var all []*testProcess
 		for i := range 10 {
 			n := strconv.Itoa(i)
 			all = append(all, start(t, c.client("task", "exec", "--exec-id", "e"+n, "many", "sh", "-c", "exit "+n)))
@@ -363,7 +363,7 @@ var ctrTaskCases = []struct {
 	{"twenty in parallel", func(t *testing.T, c *containerd) {
 		dir := t.TempDir()
 		mount := "type=bind,src=" + dir + ",dst=/tmp,options=rbind:ro"
-		var all []*running
+		var all []*testProcess
 		for i := range 20 {
 			n := strconv.Itoa(i)
 			script := "echo " + n + "; until test -e /tmp/seen; do usleep 50000; done; exit " + n

@@ -21,7 +21,7 @@ type containerd struct {
 	home, runtime, root string
 	folder              string // of a containerd that is not Debian's
 	settings            string // path of config.toml
-	process             *running
+	process             *testProcess
 	insides             int // containers of inside
 }
 

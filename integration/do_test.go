@@ -354,7 +354,7 @@ func TestDoLocalIsNoSandboxAndSaysSo(t *testing.T) {
 
 func TestDoRunsManyAtOnce(t *testing.T) {
 	s := newSandboxes(t)
-	var all []*running
+	var all []*testProcess
 	for range 20 {
 		all = append(all, start(t, s.command("do", "--", "sh", "-c", "cat /proc/sys/kernel/random/uuid > f && cat f")))
 	}

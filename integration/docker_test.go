@@ -20,7 +20,7 @@ type docker struct {
 	folder  string   // of a dockerd that is not Debian's
 	runc    string   // the program that BuildKit calls; runc of PATH if empty
 	host    *os.File // dockerd's network namespace; nil is a new one
-	process *running
+	process *testProcess
 }
 
 func TestDocker(t *testing.T) {

@@ -147,7 +147,7 @@ var engineCases = []struct {
 // attached runs a container whose script reads a line, and the test writes this
 // by end when it has seen what the container prints: ctr gives up what it has not
 // opened yet when a container ends.
-func attached(t *testing.T, e engine, c container, input ...string) (p *running, end func()) {
+func attached(t *testing.T, e engine, c container, input ...string) (p *testProcess, end func()) {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -217,7 +217,7 @@ func peerEnvironment(home string) []string {
 
 // daemon starts a daemon and stops it at the test's end, before the leftovers
 // are looked for; then ground removes what it keeps for its next start.
-func daemon(t *testing.T, cmd *exec.Cmd, ground func()) *running {
+func daemon(t *testing.T, cmd *exec.Cmd, ground func()) *testProcess {
 	t.Helper()
 	d := start(t, cmd)
 	t.Cleanup(func() {

@@ -81,7 +81,7 @@ func TestExecWhileTheSandboxGoesDown(t *testing.T) {
 	command := []string{"exec", "box", "sh", "-c", "echo out; exec sleep 0.02"} // it would say that it cannot fork
 	for range 5 {
 		s.up("box")
-		var execs []*running
+		var execs []*testProcess
 		for range 3 {
 			execs = append(execs, start(t, s.command(command...)))
 		}

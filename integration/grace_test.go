@@ -42,13 +42,13 @@ func TestNoLockOfGitStaysInTheHostsRepository(t *testing.T) {
 	s := newSandboxes(t)
 	for name, c := range map[string]struct {
 		flags []string
-		end   func(p *running) error
+		end   func(p *testProcess) error
 		code  int
 		says  string
 	}{
-		"timeout":   {[]string{"--timeout", "3s"}, func(*running) error { return nil }, 124, "the command was still running after 3s and ended after SIGTERM"},
-		"interrupt": {nil, func(p *running) error { return p.cmd.Process.Signal(unix.SIGINT) }, 130, ""},
-		"terminate": {nil, func(p *running) error { return p.cmd.Process.Signal(unix.SIGTERM) }, 143, ""},
+		"timeout":   {[]string{"--timeout", "3s"}, func(*testProcess) error { return nil }, 124, "the command was still running after 3s and ended after SIGTERM"},
+		"interrupt": {nil, func(p *testProcess) error { return p.cmd.Process.Signal(unix.SIGINT) }, 130, ""},
+		"terminate": {nil, func(p *testProcess) error { return p.cmd.Process.Signal(unix.SIGTERM) }, 143, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, commit := repository(t)

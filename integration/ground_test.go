@@ -10,7 +10,7 @@ import (
 )
 
 // interrupt asks a process to end and waits for it.
-func interrupt(t *testing.T, r *running) {
+func interrupt(t *testing.T, r *testProcess) {
 	t.Helper()
 	if !r.ended() {
 		_ = r.cmd.Process.Signal(syscall.SIGTERM)

@@ -47,7 +47,7 @@ func newHoard(t *testing.T, kind string) *hoard {
 
 // takeAll starts a sandbox that takes all it can get, and keeps it until the
 // sandbox is interrupted.
-func (h *hoard) takeAll() *running {
+func (h *hoard) takeAll() *testProcess {
 	h.t.Helper()
 	r := start(h.t, h.command("do", "--bind", h.program+":/hoard", "--", "/hoard", h.kind, "all"))
 	r.prints("taken\n")
@@ -100,7 +100,7 @@ func TestOpenFilesAreBounded(t *testing.T) {
 // they are a budget of their own, and in a leaf that is used again.
 func TestSocketBuffersAreBounded(t *testing.T) {
 	h := newHoard(t, "bytes")
-	hoards := func() *running {
+	hoards := func() *testProcess {
 		t.Helper()
 		r := start(t, h.command("exec", "box", "/hoard", "bytes", "all"))
 		r.prints("taken\n")

@@ -91,7 +91,7 @@ func TestAHostileClientIsBounded(t *testing.T) {
 		}
 	}
 	c.Close()
-	interrupt(t, l.running)
+	interrupt(t, l.testProcess)
 }
 
 // A hostileClient is one user's connection to a launcher, with all that it keeps.

@@ -258,7 +258,7 @@ func TestImagePullsShareOneDownload(t *testing.T) {
 	host, requests, bytes := countBlobs(t, registry)
 	layout := i.makeLayout()
 	i.run("skopeo", "copy", "--dest-tls-verify=false", "oci:"+layout+":1", "docker://"+registry+"/some/image:1")
-	var all []*running
+	var all []*testProcess
 	for range pulls {
 		all = append(all, start(t, h.image("pull", "--quiet", host+"/some/image:1")))
 	}

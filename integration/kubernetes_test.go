@@ -24,7 +24,7 @@ import (
 // in the test's world, the kubelet in a mount namespace of its own below that.
 type kubernetes struct {
 	*cri
-	kubelet *running
+	kubelet *testProcess
 }
 
 const (
@@ -294,7 +294,7 @@ func (k *kubernetes) removePods(t *testing.T) {
 }
 
 // daemon starts a daemon that the test's end stops.
-func (k *kubernetes) daemon(t *testing.T, name string, args ...string) *running {
+func (k *kubernetes) daemon(t *testing.T, name string, args ...string) *testProcess {
 	t.Helper()
 	cmd := exec.Command(k.program(name), args...)
 	cmd.Env = peerEnvironment(k.home)

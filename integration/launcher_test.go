@@ -31,7 +31,7 @@ import (
 
 // A launcherProcess is one that the test has started, on a socket of its own.
 type launcherProcess struct {
-	*running
+	*testProcess
 	socket string
 }
 
@@ -172,7 +172,7 @@ func TestSandboxesOutliveTheirLauncher(t *testing.T) {
 	if err := c.Remove(t.Context(), "box"); err != nil {
 		t.Error(err)
 	}
-	interrupt(t, second.running)
+	interrupt(t, second.testProcess)
 	if exists(socket) {
 		t.Error("the socket is still there")
 	}
@@ -419,7 +419,7 @@ func TestALauncherOnASocketOfSystemd(t *testing.T) {
 		t.Error(err)
 	}
 	c.Close()
-	interrupt(t, l.running)
+	interrupt(t, l.testProcess)
 	if !exists(path) {
 		t.Error("systemd's socket was removed")
 	}
@@ -457,7 +457,7 @@ func TestALauncherRunsFromASealedCopy(t *testing.T) {
 	if err := c.Remove(t.Context(), i.ID); err != nil {
 		t.Error(err)
 	}
-	interrupt(t, l.running)
+	interrupt(t, l.testProcess)
 }
 
 func copyFile(t testing.TB, from, to string) {
@@ -546,7 +546,7 @@ func TestALauncherHoldsAUserToTheRules(t *testing.T) {
 		}
 		return nil
 	})
-	interrupt(t, l.running)
+	interrupt(t, l.testProcess)
 }
 
 // dialOwn connects to a port of a client's own sandbox, before and after a server is there.

@@ -97,7 +97,7 @@ func cgroupV2() bool {
 }
 
 // counted is the last number that p has said; it fails if one is missing.
-func counted(t *testing.T, p *running, first int) (last int) {
+func counted(t *testing.T, p *testProcess, first int) (last int) {
 	t.Helper()
 	last = first - 1
 	for line := range strings.Lines(p.stdout()) {
@@ -124,7 +124,7 @@ func newCheckpoint(t *testing.T, r *ociRuntime) *checkpoint {
 }
 
 // run starts the container and has it count to three.
-func (c *checkpoint) run(t *testing.T) *running {
+func (c *checkpoint) run(t *testing.T) *testProcess {
 	t.Helper()
 	p := start(t, c.r.command("run", "--bundle", c.b.dir, "c"))
 	eventually(t, "it counts", func() bool { return counted(t, p, 1) >= 3 })
@@ -137,7 +137,7 @@ func (c *checkpoint) save(flags ...string) result {
 }
 
 // restore returns the restored container once it counts.
-func (c *checkpoint) restore(t *testing.T, next int, flags ...string) *running {
+func (c *checkpoint) restore(t *testing.T, next int, flags ...string) *testProcess {
 	t.Helper()
 	args := append([]string{"restore", "--image-path", c.image, "--work-path", c.work, "--bundle", c.b.dir}, flags...)
 	p := start(t, c.r.command(append(args, "c")...))

@@ -151,7 +151,7 @@ func TestExecIntoAPausedContainerWaits(t *testing.T) {
 
 // living starts a sandbox that runs the shell script in the background and
 // returns its id once it has printed ready.
-func (s *sandboxes) living(script string, flags ...string) (id string, p *running) {
+func (s *sandboxes) living(script string, flags ...string) (id string, p *testProcess) {
 	s.t.Helper()
 	args := append(append([]string{"do"}, flags...), "--", "sh", "-c", "echo ready; "+script)
 	p = start(s.t, s.command(args...))

@@ -137,15 +137,15 @@ func TestRefusalsAreRuncs(t *testing.T) {
 	}
 }
 
-// refused is what a refused call showed.
-type refused struct {
+// A refusalReport has the output and the log of a refused call.
+type refusalReport struct {
 	result
 	log []map[string]string
 }
 
 // refuse makes the call and removes what was set up for it, so that the next
 // runtime can use the same names.
-func (row refusal) refuse(t *testing.T, with func(testing.TB) *ociRuntime) refused {
+func (row refusal) refuse(t *testing.T, with func(testing.TB) *ociRuntime) refusalReport {
 	t.Helper()
 	r := with(t)
 	var changes []func(*specs.Spec)
@@ -174,10 +174,10 @@ func (row refusal) refuse(t *testing.T, with func(testing.TB) *ociRuntime) refus
 	for _, id := range r.ids() {
 		r.run("delete", "--force", id)
 	}
-	return refused{got, log}
+	return refusalReport{got, log}
 }
 
-func compareRefusals(t *testing.T, got, want refused, says string) {
+func compareRefusals(t *testing.T, got, want refusalReport, says string) {
 	t.Helper()
 	if want.code == 0 || got.code != want.code {
 		t.Errorf("status %d, runc's %d; stderr %s", got.code, want.code, got.stderr)
@@ -185,7 +185,7 @@ func compareRefusals(t *testing.T, got, want refused, says string) {
 	message := regexp.MustCompile(says)
 	for _, r := range []struct {
 		name string
-		refused
+		refusalReport
 	}{{"ours", got}, {"runc", want}} {
 		if !message.MatchString(r.stderr + r.stdout) {
 			t.Errorf("%s: stderr %q does not match %q", r.name, r.stderr, says)

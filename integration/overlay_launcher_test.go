@@ -112,7 +112,7 @@ func TestALauncherHandsLayersToTheirOwner(t *testing.T) {
 	if err := l.client().Remove(t.Context(), "box"); err != nil {
 		t.Error(err)
 	}
-	interrupt(t, l.running)
+	interrupt(t, l.testProcess)
 }
 
 // A fork takes over the overlays of its snapshot, and the rule of today has to allow
@@ -157,7 +157,7 @@ func TestAForkIsHeldToTheRule(t *testing.T) {
 		}
 		return nil
 	})
-	interrupt(t, l.running)
+	interrupt(t, l.testProcess)
 	l = begin(kept)
 	defer func() {
 		c := l.client()
@@ -167,7 +167,7 @@ func TestAForkIsHeldToTheRule(t *testing.T) {
 			}
 		}
 		c.Close()
-		interrupt(t, l.running)
+		interrupt(t, l.testProcess)
 	}()
 	as(t, uid, func(ctx context.Context) error {
 		c, err := protocol.Dial(ctx, l.socket)

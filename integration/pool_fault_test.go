@@ -14,7 +14,7 @@ import (
 )
 
 // boxOf makes a sandbox, runs a command in it, and removes it.
-func (p *pooled) boxOf(storage sandbox.Storage) error {
+func (p *poolLauncher) boxOf(storage sandbox.Storage) error {
 	c := sandbox.Config{Storage: storage}
 	if storage == sandbox.StorageDisk {
 		c.Limits.Disk = 8 << 20
@@ -49,7 +49,7 @@ func TestPoolOnAFullDisk(t *testing.T) {
 			if _, err := awaitLauncher(t.Context(), socket); err != nil {
 				t.Fatal(err)
 			}
-			p := pooledOf(s, l)
+			p := poolLauncherOf(s, l)
 			p.awaitReady(2)
 			if err := p.boxOf(storage); err != nil { // has the pool make blanks of this kind
 				t.Fatal(err)
@@ -107,14 +107,14 @@ func TestPoolOnAFullDisk(t *testing.T) {
 // done: here no process holds the directory, and the record is gone.
 func TestTheNextLauncherRemovesOldBlanks(t *testing.T) {
 	s := newSandboxes(t)
-	p := newPooled(s, "--pool", "min=2,max=2")
+	p := newPoolLauncher(s, "--pool", "min=2,max=2")
 	p.awaitReady(2)
 	old := s.blanks()
 	if err := p.launcher.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = p.launcher.wait() // it was killed
-	p = newPooled(s, "--pool", "min=1,max=1")
+	p = newPoolLauncher(s, "--pool", "min=1,max=1")
 	p.awaitReady(1)
 	eventually(t, "the old blanks are gone", func() bool {
 		return !slices.ContainsFunc(s.blanks(), func(dir string) bool { return slices.Contains(old, dir) })
@@ -151,7 +151,7 @@ func fillWithNames(t *testing.T, dir string) {
 // The host has no pids for sandboxes any more. Making blanks fails, with a pause, and works later.
 func TestPoolWithoutPids(t *testing.T) {
 	s := newSandboxes(t)
-	p := newPooled(s, "--pool", "min=3,max=3")
+	p := newPoolLauncher(s, "--pool", "min=3,max=3")
 	p.awaitReady(3)
 	files, err := filepath.Glob("/sys/fs/cgroup/pids/sandbox-runtime/pids.max")
 	if err != nil {
@@ -213,7 +213,7 @@ func TestPoolOfAReplacedProgram(t *testing.T) {
 	install("")
 	t.Setenv("SANDBOX_RUNTIME_BIN", program)
 	for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
-		old := newPooled(s, "--pool", "min=2,max=2")
+		old := newPoolLauncher(s, "--pool", "min=2,max=2")
 		old.awaitReady(2)
 		install(signal.String())
 		for range 3 { // also with blanks that are made now
@@ -234,7 +234,7 @@ func TestPoolOfAReplacedProgram(t *testing.T) {
 		if n := len(left); (signal == unix.SIGTERM) != (n == 0) {
 			t.Errorf("%v leaves %q", signal, left)
 		}
-		p := newPooled(s, "--pool", "min=1,max=1")
+		p := newPoolLauncher(s, "--pool", "min=1,max=1")
 		p.awaitReady(1)
 		fresh := slices.DeleteFunc(s.blanks(), func(dir string) bool { return slices.Contains(left, dir) })
 		if len(fresh) != 1 {

@@ -16,23 +16,23 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// A pooled is a launcher with a pool, and a client of this launcher.
-type pooled struct {
+// A poolLauncher is a launcher with a pool, and a client of this launcher.
+type poolLauncher struct {
 	*sandboxes
 	*sandbox.Manager
 	launcher *launcherProcess
 }
 
-func newPooled(s *sandboxes, flags ...string) *pooled {
+func newPoolLauncher(s *sandboxes, flags ...string) *poolLauncher {
 	s.t.Helper()
 	socket := socketOfTest(s.t)
 	if err := os.Chmod(filepath.Dir(socket), 0o755); err != nil {
 		s.t.Fatal(err)
 	}
-	return pooledOf(s, s.launcher(socket, flags...))
+	return poolLauncherOf(s, s.launcher(socket, flags...))
 }
 
-func pooledOf(s *sandboxes, l *launcherProcess) *pooled {
+func poolLauncherOf(s *sandboxes, l *launcherProcess) *poolLauncher {
 	s.t.Helper()
 	m, err := sandbox.NewManager(sandbox.ManagerConfig{Socket: l.socket})
 	if err != nil {
@@ -43,11 +43,11 @@ func pooledOf(s *sandboxes, l *launcherProcess) *pooled {
 			s.t.Error(err)
 		}
 	})
-	return &pooled{s, m, l}
+	return &poolLauncher{s, m, l}
 }
 
 // stats are those of the pool.
-func (p *pooled) stats() sandbox.PoolStats {
+func (p *poolLauncher) stats() sandbox.PoolStats {
 	p.t.Helper()
 	stats, err := p.PoolStats(p.t.Context())
 	if err != nil {
@@ -56,13 +56,13 @@ func (p *pooled) stats() sandbox.PoolStats {
 	return stats
 }
 
-func (p *pooled) awaitReady(n int) {
+func (p *poolLauncher) awaitReady(n int) {
 	p.t.Helper()
 	eventually(p.t, fmt.Sprintf("%d blanks", n), func() bool { return p.stats().Ready >= n })
 }
 
 // end ends the launcher with SIGTERM.
-func (p *pooled) end() {
+func (p *poolLauncher) end() {
 	p.t.Helper()
 	_ = p.launcher.cmd.Process.Signal(unix.SIGTERM)
 	if got := p.launcher.wait(); got.code != 0 {
@@ -71,7 +71,7 @@ func (p *pooled) end() {
 }
 
 // do runs a script in a new sandbox, by the launcher or, cold, without a launcher.
-func (p *pooled) do(cold bool, script string, flags ...string) string {
+func (p *poolLauncher) do(cold bool, script string, flags ...string) string {
 	p.t.Helper()
 	at := []string{"--socket", p.launcher.socket}
 	if cold {
@@ -105,7 +105,7 @@ type hostChange struct {
 }
 
 // follows makes each change, and looks for it from a blank and from a sandbox without a pool.
-func (p *pooled) follows(changes []hostChange) {
+func (p *poolLauncher) follows(changes []hostChange) {
 	p.t.Helper()
 	for _, c := range changes {
 		p.awaitReady(1)
@@ -230,7 +230,7 @@ func TestClaimsSeeTheHostOfNow(t *testing.T) {
 		}
 	}
 	t.Setenv("PATH", filepath.Join(tools, "tool", "bin")+":"+os.Getenv("PATH"))
-	p := newPooled(s, "--pool", "min=1,max=1")
+	p := newPoolLauncher(s, "--pool", "min=1,max=1")
 	hits := 0
 	for _, c := range append(append(etcChanges(), mountChanges(t)...), toolChanges(tools)...) {
 		p.awaitReady(1)
@@ -259,7 +259,7 @@ const socketScript = `perl -e 'use Socket; print socket(my $s, AF_INET, SOCK_STR
 // A claim has the seccomp profile of the request, also when the file of a profile has changed.
 func TestClaimsHaveTheSeccompProfile(t *testing.T) {
 	s := newSandboxes(t)
-	p := newPooled(s, "--pool", "min=1,max=4")
+	p := newPoolLauncher(s, "--pool", "min=1,max=4")
 	p.awaitReady(1)
 	for profile, want := range map[string]string{"strict": "none\n", "default": "socket\n", "debug": "socket\n"} {
 		eventually(t, "a blank with "+profile, func() bool { // the first request asks for blanks of its kind
@@ -299,7 +299,7 @@ func TestClaimsFollowTheRules(t *testing.T) {
 		if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		p := newPooled(s, "--pool", "min=1,max=8", "--rules", rules, "--mode", "0666")
+		p := newPoolLauncher(s, "--pool", "min=1,max=8", "--rules", rules, "--mode", "0666")
 		as(t, uid, func(ctx context.Context) error {
 			m, err := sandbox.NewManager(sandbox.ManagerConfig{Socket: p.launcher.socket})
 			if err != nil {

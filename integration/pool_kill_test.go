@@ -122,7 +122,7 @@ func (s *sandboxes) strikePool(t *testing.T, n int, workspace string) (trace fai
 func TestPoolEndsDuringClaims(t *testing.T) {
 	s := newSandboxes(t)
 	for round := range 2 {
-		p := newPooled(s, "--pool", "min=6,max=6")
+		p := newPoolLauncher(s, "--pool", "min=6,max=6")
 		p.awaitReady(1 + round)
 		var clients sync.WaitGroup
 		var mu sync.Mutex

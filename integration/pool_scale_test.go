@@ -14,12 +14,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// A holding counts the objects that a launcher and its sandboxes have.
-type holding struct{ mounts, cgroups, files, bytes int }
+// objectCounts are the numbers of objects that a launcher and its sandboxes have.
+type objectCounts struct{ mounts, cgroups, files, bytes int }
 
 // holds counts the mounts of a process, the cgroups of this world, and the files of the state root and of
 // the data directory with their bytes.
-func (s *sandboxes) holds(pid int) (h holding) {
+func (s *sandboxes) holds(pid int) (h objectCounts) {
 	s.t.Helper()
 	h.mounts = strings.Count(content(s.t, fmt.Sprintf("/proc/%d/mountinfo", pid)), "\n")
 	hierarchies, err := cgroupHierarchies()
@@ -43,7 +43,7 @@ func (s *sandboxes) holds(pid int) (h holding) {
 	return h
 }
 
-func (h holding) within(most holding) bool {
+func (h objectCounts) within(most objectCounts) bool {
 	return h.mounts <= most.mounts && h.cgroups <= most.cgroups && h.files <= most.files && h.bytes <= most.bytes+64<<10
 }
 
@@ -51,8 +51,8 @@ func (h holding) within(most holding) bool {
 func TestManyClaimsInARow(t *testing.T) {
 	testhost.Long(t)
 	s := newSandboxes(t)
-	p := newPooled(s, "--pool", "min=4,max=4")
-	c := &client{sandboxes: s, Manager: p.Manager, launcher: p.launcher.running}
+	p := newPoolLauncher(s, "--pool", "min=4,max=4")
+	c := &client{sandboxes: s, Manager: p.Manager, launcher: p.launcher.testProcess}
 	run := func(n int) {
 		t.Helper()
 		comeAndGo(t, n, func() (*sandbox.Sandbox, error) {
@@ -77,7 +77,7 @@ func TestManyClaimsInARow(t *testing.T) {
 		t.Errorf("%d of %d claimed a blank: %+v", hits, n, p.stats())
 	}
 	c.settles(kib, descriptors)
-	var now holding
+	var now objectCounts
 	eventually(t, fmt.Sprintf("the host has %+v", before), func() bool { now = s.holds(pid); return now.within(before) })
 	t.Logf("the host had %+v and has %+v", before, now)
 	eventually(t, "the cgroups of all are gone", func() bool { return groups(t) < all+int64(n)/2 })
@@ -113,7 +113,7 @@ func TestManyClaimsAtOnce(t *testing.T) {
 func claimAtOnce(t *testing.T, n, blanks int) sandbox.PoolStats {
 	t.Helper()
 	s := newSandboxes(t)
-	p := newPooled(s, "--pool", fmt.Sprintf("min=%d,max=%d", blanks, blanks))
+	p := newPoolLauncher(s, "--pool", fmt.Sprintf("min=%d,max=%d", blanks, blanks))
 	p.awaitReady(blanks)
 	boxes := make([]*sandbox.Sandbox, n)
 	begin := time.Now()

@@ -80,8 +80,8 @@ type attempt struct {
 // mark is the text that the attempt sends. It never arrives outside, unless the attempt works.
 func (a attempt) mark() string { return "<" + strings.ReplaceAll(a.name, " ", "-") + ">" }
 
-// An ending is the end of an attempt.
-type ending struct {
+// An attemptEnd is the end of an attempt.
+type attemptEnd struct {
 	Name   string
 	Works  bool
 	Answer string
@@ -194,7 +194,7 @@ func (a *arena) tryAs(t *testing.T, user string, flags []string, attempts []atte
 	script += fmt.Sprintf("case(%q, lambda: get(good))\n", last)
 	args := append([]string{"do", "--network", "proxied", "--user", user, "--pids", "2048"}, flags...)
 	got := a.on(t, append(args, "--", "python3", "-c", script)...)
-	all := endings(t, got)
+	all := attemptEnds(t, got)
 	if !all[last].Works {
 		t.Fatalf("user %s: the last attempt does not work: %+v", user, got)
 	}
@@ -216,12 +216,12 @@ func (a *arena) tryAs(t *testing.T, user string, flags []string, attempts []atte
 	}
 }
 
-// endings reads the ends of attempts.
-func endings(t *testing.T, got result) map[string]ending {
+// attemptEnds reads the ends of attempts.
+func attemptEnds(t *testing.T, got result) map[string]attemptEnd {
 	t.Helper()
-	all := map[string]ending{}
+	all := map[string]attemptEnd{}
 	for line := range strings.Lines(got.stdout) {
-		var e ending
+		var e attemptEnd
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatalf("%v: %+v", err, got)
 		}

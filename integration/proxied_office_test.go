@@ -41,7 +41,7 @@ type officeWorld struct {
 	*proxiedWorld
 	office *os.File
 	dir    string
-	squid  *running
+	squid  *testProcess
 }
 
 func newOfficeWorld(t *testing.T) *officeWorld {
@@ -61,7 +61,7 @@ func newOfficeWorld(t *testing.T) *officeWorld {
 }
 
 // startSquid runs squid as another user than root, which squid refuses.
-func (w *officeWorld) startSquid(t *testing.T) *running {
+func (w *officeWorld) startSquid(t *testing.T) *testProcess {
 	t.Helper()
 	config, files := filepath.Join(w.dir, "squid.conf"), peer("usr/share/squid")
 	hash := run(t, exec.Command("openssl", "passwd", "-apr1", officePassword))
@@ -101,7 +101,7 @@ func (w *officeWorld) startTiny(t *testing.T) {
 	w.startProxy(t, tinyAddress, peer("usr/bin/tinyproxy"), "-d", "-c", config)
 }
 
-func (w *officeWorld) startProxy(t *testing.T, address, program string, args ...string) *running {
+func (w *officeWorld) startProxy(t *testing.T, address, program string, args ...string) *testProcess {
 	t.Helper()
 	cmd := netnstest.Command(exec.Command(program, args...), w.office)
 	cmd.Env = peerEnvironment(w.dir)

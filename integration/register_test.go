@@ -184,7 +184,7 @@ func TestRegisterDockerReload(t *testing.T) {
 	}
 }
 
-func reload(t *testing.T, daemon *running) {
+func reload(t *testing.T, daemon *testProcess) {
 	t.Helper()
 	if err := daemon.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
@@ -192,7 +192,7 @@ func reload(t *testing.T, daemon *running) {
 }
 
 // startDockerd starts one that reads /etc/docker/daemon.json.
-func startDockerd(t *testing.T, flags ...string) (*docker, *running) {
+func startDockerd(t *testing.T, flags ...string) (*docker, *testProcess) {
 	t.Helper()
 	d := newDocker(t)
 	cmd := d.daemon(append([]string{

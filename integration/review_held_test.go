@@ -17,7 +17,7 @@ func withHeld(home string) []string {
 // The prompt asks apart about paths that run without a question.
 func TestReviewAsksApartAboutWhatRunsUnasked(t *testing.T) {
 	s, home := newSandboxes(t), newHome(t)
-	r := newReviewing(t, s, home, withHeld(home)...)
+	r := newReviewSession(t, s, home, withHeld(home)...)
 	r.answers(home+"/.envrc  ! ", "", question, "r\n", "paging", "\n", question, "a\n",
 		"applied 2 changes: 1 created, 1 modified", "", "held back: "+home+"/.envrc: ", "", heldQuestion, "\n",
 		"only in the sandbox: 1 change", "", home+"/.envrc", "", question, "a\n", "applied nothing", "", heldQuestion, "n\n", question, "")
@@ -37,7 +37,7 @@ func TestReviewKeepsWhatItHoldsBack(t *testing.T) {
 	for _, end := range ends() {
 		t.Run(end.name, func(t *testing.T) {
 			s, home := newSandboxes(t), newHome(t)
-			r := newReviewing(t, s, home, withHeld(home)...)
+			r := newReviewSession(t, s, home, withHeld(home)...)
 			r.answers(question, "a\n", heldQuestion, "")
 			end.do(r)
 			r.keeps(".envrc")
@@ -66,7 +66,7 @@ func TestReviewOfAScriptThatHoldsBack(t *testing.T) {
 func TestReviewListsWhatRunsUnaskedBehindManyChanges(t *testing.T) {
 	s, home := newSandboxes(t), newHome(t)
 	many := "mkdir a; for i in $(seq 100); do echo $i > a/$i; done; echo all: > z.mk; mkdir -p z/.vscode; echo {} > z/.vscode/tasks.json"
-	r := newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home, many)...)...)
+	r := newReviewSession(t, s, home, append([]string{"--review"}, twoChanges(home, many)...)...)
 	r.answers("z/.vscode/tasks.json  ! ", "", fmt.Sprintf("… and %d more", 106-52), "", question, "d\n")
 	r.removes(0)
 }

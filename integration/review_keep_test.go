@@ -18,13 +18,13 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
-// A reviewing is "do --review" on a terminal. Its command changes one file of a home and
+// A reviewSession is "do --review" on a terminal. Its command changes one file of a home and
 // makes another.
-type reviewing struct {
+type reviewSession struct {
 	*terminal
 	t    *testing.T
 	s    *sandboxes
-	p    *running
+	p    *testProcess
 	home string
 }
 
@@ -34,13 +34,13 @@ func twoChanges(home string, then ...string) []string {
 	return []string{"--overlay", home, "--", "sh", "-c", script}
 }
 
-// newReviewing starts the program on a terminal. The test's end removes the sandbox.
-func newReviewing(t *testing.T, s *sandboxes, home string, args ...string) *reviewing {
+// newReviewSession starts the program on a terminal. The test's end removes the sandbox.
+func newReviewSession(t *testing.T, s *sandboxes, home string, args ...string) *reviewSession {
 	t.Helper()
-	return reviewingOf(t, s, home, s.command(append([]string{"do"}, args...)...))
+	return reviewSessionOf(t, s, home, s.command(append([]string{"do"}, args...)...))
 }
 
-func reviewingOf(t *testing.T, s *sandboxes, home string, cmd *exec.Cmd) *reviewing {
+func reviewSessionOf(t *testing.T, s *sandboxes, home string, cmd *exec.Cmd) *reviewSession {
 	t.Helper()
 	pager := filepath.Join(t.TempDir(), "pager")
 	if err := os.WriteFile(pager, []byte("#!/bin/sh\necho paging\nread line </dev/tty\n"), 0o755); err != nil {
@@ -53,7 +53,7 @@ func reviewingOf(t *testing.T, s *sandboxes, home string, cmd *exec.Cmd) *review
 		}
 	})
 	term, p := onTerminal(t, cmd)
-	return &reviewing{term, t, s, p, home}
+	return &reviewSession{term, t, s, p, home}
 }
 
 // names are the sandboxes of the state root.
@@ -69,7 +69,7 @@ func (s *sandboxes) names() (names []string) {
 }
 
 // answers types each answer after the text that comes before it.
-func (r *reviewing) answers(pairs ...string) {
+func (r *reviewSession) answers(pairs ...string) {
 	r.t.Helper()
 	for i := 0; i < len(pairs); i += 2 {
 		r.showsAnew(pairs[i])
@@ -78,7 +78,7 @@ func (r *reviewing) answers(pairs ...string) {
 }
 
 // showsAnew waits for a text, and forgets all up to it.
-func (r *reviewing) showsAnew(text string) {
+func (r *reviewSession) showsAnew(text string) {
 	r.t.Helper()
 	r.shows(r.t, text)
 	r.mu.Lock()
@@ -87,7 +87,7 @@ func (r *reviewing) showsAnew(text string) {
 }
 
 // keeps says that the program ends, and that the sandbox is up with its changes.
-func (r *reviewing) keeps(changed ...string) {
+func (r *reviewSession) keeps(changed ...string) {
 	r.t.Helper()
 	r.p.wait()
 	names := r.s.names()
@@ -109,7 +109,7 @@ func (r *reviewing) keeps(changed ...string) {
 var wayBack = regexp.MustCompile(`(?m)^  (sandbox-runtime .*changes .*?)\r?$`)
 
 // saysHowToComeBack says that a command that was printed works.
-func (r *reviewing) saysHowToComeBack(changed ...string) {
+func (r *reviewSession) saysHowToComeBack(changed ...string) {
 	r.t.Helper()
 	<-r.closed
 	found := wayBack.FindStringSubmatch(r.output())
@@ -127,7 +127,7 @@ func (r *reviewing) saysHowToComeBack(changed ...string) {
 }
 
 // removes says that the program ends with a status, and leaves no sandbox.
-func (r *reviewing) removes(status int) {
+func (r *reviewSession) removes(status int) {
 	r.t.Helper()
 	if got := r.p.wait(); got.code != status {
 		r.t.Errorf("status %d, want %d; the terminal shows %q", got.code, status, r.output())
@@ -143,26 +143,26 @@ const question = "[d]iscard? "
 // An end is a way in which a person leaves a review without an answer.
 type end struct {
 	name string
-	do   func(r *reviewing)
+	do   func(r *reviewSession)
 	// status of the program where a question was open; -1: any.
 	status int
 }
 
 func ends() []end {
-	sends := func(s syscall.Signal) func(r *reviewing) {
-		return func(r *reviewing) {
+	sends := func(s syscall.Signal) func(r *reviewSession) {
+		return func(r *reviewSession) {
 			if err := r.p.cmd.Process.Signal(s); err != nil {
 				r.t.Error(err)
 			}
 		}
 	}
 	return []end{
-		{"Ctrl-C", func(r *reviewing) { r.typeIn(r.t, "\x03") }, 125},
-		{"Ctrl-C again and again", func(r *reviewing) { r.typeIn(r.t, "\x03\x03\x03") }, 125},
-		{"Ctrl-D", func(r *reviewing) { r.typeIn(r.t, "\x04") }, 0},
+		{"Ctrl-C", func(r *reviewSession) { r.typeIn(r.t, "\x03") }, 125},
+		{"Ctrl-C again and again", func(r *reviewSession) { r.typeIn(r.t, "\x03\x03\x03") }, 125},
+		{"Ctrl-D", func(r *reviewSession) { r.typeIn(r.t, "\x04") }, 0},
 		{"SIGTERM", sends(unix.SIGTERM), 125},
 		{"SIGHUP", sends(unix.SIGHUP), 125},
-		{"hang-up", func(r *reviewing) { r.master.Close() }, -1},
+		{"hang-up", func(r *reviewSession) { r.master.Close() }, -1},
 	}
 }
 
@@ -190,7 +190,7 @@ func TestReviewKeepsWhatNobodyDecidedAbout(t *testing.T) {
 			t.Run(step+" "+end.name, func(t *testing.T) {
 				s, home := newSandboxes(t), newHome(t)
 				// No patch holds the empty directory.
-				r := newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home, "mkdir empty")...)...)
+				r := newReviewSession(t, s, home, append([]string{"--review"}, twoChanges(home, "mkdir empty")...)...)
 				if step == "overwrite" {
 					r.shows(t, question)
 					overwrite(t, filepath.Join(home, "README"))
@@ -216,7 +216,7 @@ func TestReviewKeepsWhatNobodyDecidedAbout(t *testing.T) {
 func TestReviewKeepsAfterAHangUpWithoutASignal(t *testing.T) {
 	s, home := newSandboxes(t), newHome(t)
 	args := append([]string{"-c", `trap "" HUP; exec "$@"`, "sh"}, s.command(append([]string{"do", "--review"}, twoChanges(home)...)...).Args...)
-	r := reviewingOf(t, s, home, exec.Command("sh", args...))
+	r := reviewSessionOf(t, s, home, exec.Command("sh", args...))
 	r.shows(t, question)
 	r.master.Close()
 	r.keeps("README", "new")
@@ -227,7 +227,7 @@ func TestReviewKeepsWhatASignalToTheCommandLeaves(t *testing.T) {
 	for _, end := range signalEnds() {
 		t.Run(end.name, func(t *testing.T) {
 			s, home := newSandboxes(t), newHome(t)
-			r := newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home, "echo running", "exec sleep 1000")...)...)
+			r := newReviewSession(t, s, home, append([]string{"--review"}, twoChanges(home, "echo running", "exec sleep 1000")...)...)
 			r.shows(t, "running")
 			end.do(r)
 			r.keeps("README", "new")
@@ -241,12 +241,12 @@ func TestReviewKeepsWhatASignalToTheCommandLeaves(t *testing.T) {
 // The first Ctrl-C is the command's. The second is for a command that does not end.
 func TestReviewAfterAnInterruptOfTheCommand(t *testing.T) {
 	s, home := newSandboxes(t), newHome(t)
-	r := newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home, "echo running", "exec sleep 1000")...)...)
+	r := newReviewSession(t, s, home, append([]string{"--review"}, twoChanges(home, "echo running", "exec sleep 1000")...)...)
 	r.answers("running", "\x03", question, "d\n")
 	r.removes(130)
 
 	deaf := `trap "echo deaf" INT; echo running; while :; do sleep 0.1; done`
-	r = newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home, deaf)...)...)
+	r = newReviewSession(t, s, home, append([]string{"--review"}, twoChanges(home, deaf)...)...)
 	r.answers("running", "\x03", "deaf", "\x03")
 	r.keeps("README", "new")
 	r.saysHowToComeBack("README", "new")
@@ -255,7 +255,7 @@ func TestReviewAfterAnInterruptOfTheCommand(t *testing.T) {
 // The same is true of a session on the person's own terminal.
 func TestASessionThatHangsUpIsKept(t *testing.T) {
 	s, home := newSandboxes(t), newHome(t)
-	r := newReviewing(t, s, home, "-i", "-t", "--overlay", home, "--cwd", home, "--", "sh")
+	r := newReviewSession(t, s, home, "-i", "-t", "--overlay", home, "--cwd", home, "--", "sh")
 	r.typeIn(t, "echo typed > typed; echo is $((1+1))\n")
 	r.shows(t, "is 2")
 	r.master.Close()
@@ -265,7 +265,7 @@ func TestASessionThatHangsUpIsKept(t *testing.T) {
 // A killed program leaves the sandbox as --keep does.
 func TestReviewKeepsWhenTheProgramIsKilled(t *testing.T) {
 	s, home := newSandboxes(t), newHome(t)
-	r := newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home, "echo running", "exec sleep 1000")...)...)
+	r := newReviewSession(t, s, home, append([]string{"--review"}, twoChanges(home, "echo running", "exec sleep 1000")...)...)
 	r.shows(t, "running")
 	r.p.kill()
 	r.keeps("README", "new")
@@ -274,13 +274,13 @@ func TestReviewKeepsWhenTheProgramIsKilled(t *testing.T) {
 // Nothing is kept where nothing was changed.
 func TestReviewKeepsNoSandboxWithoutAChange(t *testing.T) {
 	s, home := newSandboxes(t), newHome(t)
-	r := newReviewing(t, s, home, "--review", "--overlay", home, "--", "sh", "-c", "echo running; exec sleep 1000")
+	r := newReviewSession(t, s, home, "--review", "--overlay", home, "--", "sh", "-c", "echo running; exec sleep 1000")
 	r.shows(t, "running")
 	if err := r.p.cmd.Process.Signal(unix.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	r.removes(143)
-	r = newReviewing(t, s, home, "--review", "--overlay", home, "--", "/no/such/program")
+	r = newReviewSession(t, s, home, "--review", "--overlay", home, "--", "/no/such/program")
 	r.removes(127)
 }
 
@@ -288,7 +288,7 @@ func TestReviewKeepsNoSandboxWithoutAChange(t *testing.T) {
 func TestDoKeepsWhatAnInterruptedApplyLeaves(t *testing.T) {
 	s, home := newSandboxes(t), newHome(t)
 	deaf := `trap "echo deaf" TERM; echo running; while :; do sleep 0.1; done`
-	r := newReviewing(t, s, home, append([]string{"--apply"}, twoChanges(home, deaf)...)...)
+	r := newReviewSession(t, s, home, append([]string{"--apply"}, twoChanges(home, deaf)...)...)
 	for _, text := range []string{"running", "deaf"} {
 		r.shows(t, text)
 		if err := r.p.cmd.Process.Signal(unix.SIGTERM); err != nil {
@@ -328,7 +328,7 @@ func TestAnswersOfAReview(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, home := newSandboxes(t), newHome(t)
-			r := newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home)...)...)
+			r := newReviewSession(t, s, home, append([]string{"--review"}, twoChanges(home)...)...)
 			r.answers(test.pairs...)
 			r.shows(t, test.shows)
 			if got := r.p.wait(); got.code != 0 {
@@ -349,7 +349,7 @@ func TestAnswersOfAReview(t *testing.T) {
 // Keys that were typed while the command ran answer no question.
 func TestKeysBeforeTheQuestionAreNoAnswer(t *testing.T) {
 	s, home := newSandboxes(t), newHome(t)
-	r := newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home, "echo running", "exec sleep 1000")...)...)
+	r := newReviewSession(t, s, home, append([]string{"--review"}, twoChanges(home, "echo running", "exec sleep 1000")...)...)
 	r.answers("running", "d\n")
 	r.showsAnew("d\r\n") // the terminal has the keys
 	if err := r.p.cmd.Process.Signal(unix.SIGINT); err != nil {
@@ -367,7 +367,7 @@ func TestReviewKeepsWhatASignalDuringAnAnswerLeaves(t *testing.T) {
 		for _, end := range signalEnds() {
 			t.Run(answer[:1]+" "+end.name, func(t *testing.T) {
 				s, home := newSandboxes(t), newHome(t)
-				r := newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home)...)...)
+				r := newReviewSession(t, s, home, append([]string{"--review"}, twoChanges(home)...)...)
 				r.showsAnew(question)
 				// The apply compares a file that has changed on the host.
 				if err := os.WriteFile(filepath.Join(home, "README"), []byte("host\n"), 0o644); err != nil {
@@ -426,12 +426,12 @@ func TestReviewAsksOnAfterAFileThatLacksChanges(t *testing.T) {
 	lacking := append([]string{"--review"}, twoChanges(home, "mkdir empty")...)
 	const offer = "one.patch does not hold these; save all to a .tar, too? file (Enter: no): "
 
-	r := newReviewing(t, s, home, lacking...)
+	r := newReviewSession(t, s, home, lacking...)
 	r.answers(question, "s "+file("one.patch")+"\n", "left out: "+home+"/empty: ", "", "saved to", "", offer, "\n",
 		question, "s "+file("one.tar")+"\n", "saved to", "")
 	r.removes(0)
 
-	r = newReviewing(t, s, home, lacking...)
+	r = newReviewSession(t, s, home, lacking...)
 	r.answers(question, "s "+file("two.patch")+"\n", "save all to a .tar, too?", file("one.tar")+"\n", "exists already", "",
 		question, "s\n", "file (", file("three.patch")+"\n", "save all to a .tar, too?", file("two.tar")+"\n", "saved to", "")
 	r.removes(0)
@@ -441,7 +441,7 @@ func TestReviewAsksOnAfterAFileThatLacksChanges(t *testing.T) {
 		}
 	}
 
-	r = newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home, "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"s\")'")...)...)
+	r = newReviewSession(t, s, home, append([]string{"--review"}, twoChanges(home, "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"s\")'")...)...)
 	r.answers(question, "s "+file("socket.tar")+"\n", "left out: "+home+"/s: ", "", "saved to", "",
 		question, "a\n", "left out: "+home+"/s: ", "", "only in the sandbox: 1 change", "", question, "d\n")
 	r.removes(0)

@@ -33,9 +33,9 @@ func run(t testing.TB, cmd *exec.Cmd) result {
 	return start(t, cmd).wait()
 }
 
-// A running is a command that was started and prints into files. The test's
+// A testProcess is a command that a test has started. The command prints into files. The test's
 // end kills it.
-type running struct {
+type testProcess struct {
 	t    testing.TB
 	cmd  *exec.Cmd
 	out  [2]string // paths of what it prints on stdout and stderr
@@ -43,7 +43,7 @@ type running struct {
 	err  error // of Wait, once done is closed
 }
 
-func start(t testing.TB, cmd *exec.Cmd) *running {
+func start(t testing.TB, cmd *exec.Cmd) *testProcess {
 	t.Helper()
 	r := begin(t, cmd)
 	t.Cleanup(r.kill)
@@ -51,15 +51,15 @@ func start(t testing.TB, cmd *exec.Cmd) *running {
 }
 
 // kill ends the command, if it has not ended.
-func (r *running) kill() {
+func (r *testProcess) kill() {
 	_ = r.cmd.Process.Kill()
 	<-r.done
 }
 
 // begin starts a command that the caller ends.
-func begin(t testing.TB, cmd *exec.Cmd) *running {
+func begin(t testing.TB, cmd *exec.Cmd) *testProcess {
 	t.Helper()
-	r := &running{t: t, cmd: cmd, done: make(chan struct{})}
+	r := &testProcess{t: t, cmd: cmd, done: make(chan struct{})}
 	dir := t.TempDir()
 	for i, stream := range []*io.Writer{&cmd.Stdout, &cmd.Stderr} {
 		if *stream != nil {
@@ -83,7 +83,7 @@ func begin(t testing.TB, cmd *exec.Cmd) *running {
 }
 
 // wait waits for the command's end and fails the test if it does not come.
-func (r *running) wait() result {
+func (r *testProcess) wait() result {
 	r.t.Helper()
 	select {
 	case <-r.done:
@@ -98,7 +98,7 @@ func (r *running) wait() result {
 }
 
 // abort has a Go program tell what each goroutine waits for.
-func (r *running) abort() (stderr string) {
+func (r *testProcess) abort() (stderr string) {
 	_ = r.cmd.Process.Signal(syscall.SIGABRT)
 	select {
 	case <-r.done:
@@ -108,7 +108,7 @@ func (r *running) abort() (stderr string) {
 }
 
 // ended says whether the command has ended; wait then returns at once.
-func (r *running) ended() bool {
+func (r *testProcess) ended() bool {
 	select {
 	case <-r.done:
 		return true
@@ -118,7 +118,7 @@ func (r *running) ended() bool {
 }
 
 // prints waits until the command has printed just that on stdout.
-func (r *running) prints(text string) {
+func (r *testProcess) prints(text string) {
 	r.t.Helper()
 	eventually(r.t, fmt.Sprintf("%q prints %q", r.cmd.Args, text), func() bool {
 		ended := r.ended()
@@ -132,8 +132,8 @@ func (r *running) prints(text string) {
 	})
 }
 
-func (r *running) stdout() string { return content(r.t, r.out[0]) }
-func (r *running) stderr() string { return content(r.t, r.out[1]) }
+func (r *testProcess) stdout() string { return content(r.t, r.out[0]) }
+func (r *testProcess) stderr() string { return content(r.t, r.out[1]) }
 
 // content reads a file that must be there; no name is no content.
 func content(t testing.TB, path string) string {

@@ -275,7 +275,7 @@ func TestStoppedSandboxIsItsOwnersAlone(t *testing.T) {
 	if err := l.client().Remove(t.Context(), "box"); err != nil {
 		t.Error(err)
 	}
-	interrupt(t, l.running)
+	interrupt(t, l.testProcess)
 }
 
 // The host moves, replaces or deletes the overlaid directory.

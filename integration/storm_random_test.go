@@ -45,7 +45,7 @@ func TestKilledAtRandomMoments(t *testing.T) {
 	for _, w := range whirls(s.bundle) {
 		t.Run(w.name, func(t *testing.T) {
 			for range 25 {
-				s.of(t).hit(w, func(p *running) int {
+				s.of(t).hit(w, func(p *testProcess) int {
 					time.Sleep(rand.N(span))
 					return p.cmd.Process.Pid
 				})
@@ -82,7 +82,7 @@ const span = 40 * time.Millisecond
 
 // hit starts the command, kills the process that target chooses at a random
 // moment, 0 being none, recovers, and compares.
-func (s *storm) hit(w whirl, target func(*running) int) (hits int) {
+func (s *storm) hit(w whirl, target func(*testProcess) int) (hits int) {
 	s.t.Helper()
 	before := s.host()
 	if w.before != nil {
@@ -105,7 +105,7 @@ func (s *storm) hit(w whirl, target func(*running) int) (hits int) {
 
 // settle ends a command that stays, and holds of one that failed by itself
 // that it left the host as it met it.
-func (s *storm) settle(w whirl, p *running, met host, what string) {
+func (s *storm) settle(w whirl, p *testProcess, met host, what string) {
 	s.t.Helper()
 	// What was killed may have been but a helper: then the command goes on to
 	// start what it stays with.
@@ -131,7 +131,7 @@ func (s *storm) settle(w whirl, p *running, met host, what string) {
 
 // aChild waits for the first child of a command and, a random time later, picks
 // one of those that it has then, 0 being none.
-func aChild(p *running) int {
+func aChild(p *testProcess) int {
 	eventually(p.t, "the command has a child, or has ended", func() bool {
 		return p.ended() || len(children(p.cmd.Process.Pid)) > 0
 	})

@@ -193,14 +193,14 @@ func TestContainerCommandsWhileExecsRun(t *testing.T) {
 	for _, end := range [][]string{{"kill", "box", "KILL"}, {"delete", "--force", "box"}} {
 		s.up("box")
 		s.detached("box", "exec sleep 1000")
-		var attached []*running
+		var attached []*testProcess
 		for range 4 {
 			attached = append(attached, start(t, s.command("exec", "box", "sh", "-c", "echo ready; exec sleep 1000")))
 		}
 		for _, p := range attached {
 			p.prints("ready\n")
 		}
-		var timed *running
+		var timed *testProcess
 		inLongerTime(t, time.Second, func(timeout string) bool {
 			timed = start(t, s.command("exec", "--timeout", timeout, "box", "sh", "-c", "echo ready; exec sleep 1000"))
 			eventually(t, "it is ready, or its time is over", func() bool { return timed.stdout() != "" || timed.ended() })

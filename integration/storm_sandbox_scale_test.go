@@ -23,7 +23,7 @@ import (
 type client struct {
 	*sandboxes
 	*sandbox.Manager
-	launcher *running
+	launcher *testProcess
 }
 
 func newClient(s *sandboxes) *client {

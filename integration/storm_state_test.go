@@ -132,7 +132,7 @@ func TestReusedPID(t *testing.T) {
 // whose state.json is given: none of the same clock tick (10 ms), by which alone
 // libcontainer tells them apart (Container.hasInit). No number comes again that
 // soon, but a test may be that fast.
-func startBystander(t *testing.T, state string) *running {
+func startBystander(t *testing.T, state string) *testProcess {
 	t.Helper()
 	var init struct {
 		Start json.Number `json:"init_process_start"`

@@ -74,7 +74,7 @@ func (term *terminal) typeIn(t testing.TB, text string) {
 
 // onTerminal starts the command with a new pty as its controlling terminal and
 // all of its stdio, as a person's shell would.
-func onTerminal(t testing.TB, cmd *exec.Cmd) (*terminal, *running) {
+func onTerminal(t testing.TB, cmd *exec.Cmd) (*terminal, *testProcess) {
 	t.Helper()
 	master, tty, err := pty.Open()
 	if err != nil {

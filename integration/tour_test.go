@@ -116,7 +116,7 @@ func tourWith(t *testing.T) (*sandboxes, *tourist) {
 	t.Helper()
 	s, ann := newSandboxes(t), newTourist(t)
 	l := s.launcher(sharedSocket, "--group", strconv.Itoa(annID), "--rules", ann.rule())
-	t.Cleanup(func() { interrupt(t, l.running) }) // a killed launcher leaves its socket
+	t.Cleanup(func() { interrupt(t, l.testProcess) }) // a killed launcher leaves its socket
 	return s, ann
 }
 

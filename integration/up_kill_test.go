@@ -23,7 +23,7 @@ type crowd struct {
 	*sandboxes
 	names    []string
 	detached map[string]string // exec by sandbox
-	attached map[string]*running
+	attached map[string]*testProcess
 }
 
 // attachedScript prints a line once all it starts is there, detachedScript goes
@@ -37,7 +37,7 @@ func detachedScript(name string) string {
 // nobody is a crowd of names.
 func nobody(s *sandboxes) *crowd {
 	s.t.Helper()
-	c := &crowd{sandboxes: s, detached: map[string]string{}, attached: map[string]*running{}}
+	c := &crowd{sandboxes: s, detached: map[string]string{}, attached: map[string]*testProcess{}}
 	for i := range many {
 		name := fmt.Sprintf("box-%02d", i)
 		c.names = append(c.names, name)
@@ -63,7 +63,7 @@ func newCrowd(s *sandboxes) *crowd {
 // eachAtOnce runs a command on each of the sandboxes, all at once.
 func (c *crowd) eachAtOnce(command string) {
 	c.t.Helper()
-	var all []*running
+	var all []*testProcess
 	for _, name := range c.names {
 		all = append(all, start(c.t, c.command(command, name)))
 	}
@@ -180,7 +180,7 @@ func TestSandboxesWhoseAgentsWereKilledAreToldAndRemoved(t *testing.T) {
 }
 
 // called is a crowd that another program has made by a launcher.
-func called(s *sandboxes, socket string) (*crowd, *running) {
+func called(s *sandboxes, socket string) (*crowd, *testProcess) {
 	s.t.Helper()
 	c := nobody(s)
 	self, err := os.Executable()
@@ -256,7 +256,7 @@ func TestSandboxesSurviveTheirLauncher(t *testing.T) {
 	}
 	c.goesOn(pids)
 	c.gone()
-	interrupt(t, second.running)
+	interrupt(t, second.testProcess)
 }
 
 // A program that is killed takes along what it has attached.
@@ -272,7 +272,7 @@ func TestSandboxesSurviveTheCallersOfTheirLauncher(t *testing.T) {
 	}
 	c.goesOn(pids)
 	c.gone()
-	interrupt(t, launcher.running)
+	interrupt(t, launcher.testProcess)
 }
 
 // A sandbox whose removal was killed before PID 1 is stopped for every command, and each error names the way out.

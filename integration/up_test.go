@@ -317,7 +317,7 @@ func TestUpDoesNotReplaceAPausedOne(t *testing.T) {
 func TestUpOfOneNameAtOnceIsOneSandbox(t *testing.T) {
 	s := newSandboxes(t)
 	t.Cleanup(func() { s.downIfUp("box") })
-	var all []*running
+	var all []*testProcess
 	for range 8 {
 		all = append(all, start(t, s.command("up", "box")))
 	}
@@ -347,7 +347,7 @@ func TestUpAndDownOfOneNameAtOnce(t *testing.T) {
 	for range 5 {
 		ups, downs := start(t, s.command("up", "box")), start(t, s.command("down", "box"))
 		execs := start(t, s.command("exec", "box", "true"))
-		for _, p := range []*running{ups, downs, execs} {
+		for _, p := range []*testProcess{ups, downs, execs} {
 			if got := p.wait(); got.code != 0 && strings.Count(got.stderr, "\n") != 1 {
 				t.Errorf("%q: %+v", p.cmd.Args[3:], got)
 			}

@@ -25,7 +25,7 @@ const (
 )
 
 // burst compares many creates at once, twice as many as the pool has blanks.
-func (p *pooled) burst(w io.Writer, o options) error {
+func (p *poolBench) burst(w io.Writer, o options) error {
 	const with, without = "with a pool", "without a pool"
 	full, err := p.manager("full", &sandbox.PoolConfig{Min: burstPool, WarmUp: burstPool, Max: burstPool})
 	if err != nil {
@@ -71,7 +71,7 @@ func burstOf(m *sandbox.Manager) (took time.Duration, err error) {
 }
 
 // footprint compares the memory of blanks with that of sandboxes.
-func (p *pooled) footprint(w io.Writer, o options) error {
+func (p *poolBench) footprint(w io.Writer, o options) error {
 	const blank, box, fresh = "an idle blank", "a sandbox after its first command", "a sandbox before its first command"
 	o.warmup = 0
 	costs := map[string]func() (int64, error){
@@ -97,7 +97,7 @@ func (p *pooled) footprint(w io.Writer, o options) error {
 }
 
 // blankMemory is the memory that the blanks of a pool take.
-func (p *pooled) blankMemory() (used int64, err error) {
+func (p *poolBench) blankMemory() (used int64, err error) {
 	m, err := p.manager("blanks", &sandbox.PoolConfig{Min: 1, WarmUp: 1, Max: 1})
 	if err != nil {
 		return 0, err
@@ -113,7 +113,7 @@ func (p *pooled) blankMemory() (used int64, err error) {
 }
 
 // sandboxMemory is the memory that as many sandboxes take. Each has run the command, if it is not empty.
-func (p *pooled) sandboxMemory(command string) (used int64, err error) {
+func (p *poolBench) sandboxMemory(command string) (used int64, err error) {
 	m, err := p.manager("boxes", nil)
 	if err != nil {
 		return 0, err

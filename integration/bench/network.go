@@ -38,7 +38,7 @@ func openNetworks(o options, dir string) (_ []trial, done func() error, err erro
 	if err != nil {
 		return nil, nil, err
 	}
-	return []trial{staged(n.starts), staged(n.stream), staged(n.attach), staged(n.cut)}, done, nil
+	return []trial{trialSetup(n.starts), trialSetup(n.stream), trialSetup(n.attach), trialSetup(n.cut)}, done, nil
 }
 
 func newNetworks(o options, dir string) (n *networks, done func() error, err error) {
@@ -72,10 +72,10 @@ func newNetworks(o options, dir string) (n *networks, done func() error, err err
 	return n, done, nil
 }
 
-// A staged trial is prepared just before it runs.
-type staged func() (trial, error)
+// A trialSetup prepares a trial just before the trial runs.
+type trialSetup func() (trial, error)
 
-func (s staged) run(w io.Writer, o options) error {
+func (s trialSetup) run(w io.Writer, o options) error {
 	t, err := s()
 	if err != nil {
 		return err

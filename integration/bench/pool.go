@@ -14,7 +14,7 @@ import (
 
 // openPool measures a launcher with a pool beside one without, and beside crun.
 func openPool(o options, dir string) (_ []trial, done func() error, err error) {
-	p := &pooled{o: o, dir: dir}
+	p := &poolBench{o: o, dir: dir}
 	done = func() error { return closeAll(p.ends) }
 	defer func() {
 		if err != nil {
@@ -40,7 +40,7 @@ func openPool(o options, dir string) (_ []trial, done func() error, err error) {
 	return []trial{p.lives(), p.claims(), trialFunc(p.burst), trialFunc(p.footprint)}, done, nil
 }
 
-type pooled struct {
+type poolBench struct {
 	o          options
 	dir        string
 	bundle     benchBundle
@@ -51,11 +51,11 @@ type pooled struct {
 	ends       []func() error
 }
 
-func (p *pooled) program(name string) []string {
+func (p *poolBench) program(name string) []string {
 	return []string{p.o.binary, "--root", p.o.root(p.dir, name), "--data", filepath.Join(p.dir, "data"), "launcher"}
 }
 
-func (p *pooled) manager(name string, pool *sandbox.PoolConfig) (*sandbox.Manager, error) {
+func (p *poolBench) manager(name string, pool *sandbox.PoolConfig) (*sandbox.Manager, error) {
 	m, err := sandbox.NewManager(sandbox.ManagerConfig{Launcher: append(p.program(name), "--fd", "3"), Pool: pool})
 	if err == nil {
 		p.ends = append(p.ends, m.Close)
@@ -64,7 +64,7 @@ func (p *pooled) manager(name string, pool *sandbox.PoolConfig) (*sandbox.Manage
 }
 
 // listen starts a launcher with a pool, for do.
-func (p *pooled) listen() (err error) {
+func (p *poolBench) listen() (err error) {
 	p.socket = filepath.Join(p.dir, "socket")
 	args := append(p.program("listening"), "--socket", p.socket, "--pool", "min=10,warmup=10")
 	cmd := exec.Command(args[0], args[1:]...)
@@ -104,14 +104,14 @@ func filled(m *sandbox.Manager) error {
 }
 
 // rest waits until the pools are full, and makes a pause after that.
-func (p *pooled) rest() error {
+func (p *poolBench) rest() error {
 	err := errors.Join(filled(p.warm), filled(p.listening))
 	time.Sleep(p.o.idle)
 	return err
 }
 
 // alone measures f after a pause since the pools were full.
-func (p *pooled) alone(f func() error) func() (time.Duration, error) {
+func (p *poolBench) alone(f func() error) func() (time.Duration, error) {
 	return func() (time.Duration, error) {
 		if err := p.rest(); err != nil {
 			return 0, err
@@ -142,7 +142,7 @@ func hitting(m *sandbox.Manager, least int, clock func() (time.Duration, error))
 }
 
 // lives compares sandboxes for one command.
-func (p *pooled) lives() contest {
+func (p *poolBench) lives() contest {
 	const warm, cold, do = "create to closed, from the pool", "create to closed, without", "do, from the pool"
 	crun := runtimes(p.o, p.dir)[0].peer("run", "run", "--bundle", p.ofHost.dir, "benchpool").captured()
 	life := func(m *sandbox.Manager) func() error {
@@ -176,7 +176,7 @@ func (p *pooled) lives() contest {
 }
 
 // claims compares the creation alone with a process of the host.
-func (p *pooled) claims() contest {
+func (p *poolBench) claims() contest {
 	const plain, workspace, overlay = "claim", "claim with a workspace", "claim with an overlay"
 	claim := func(c sandbox.Config) func() (time.Duration, error) {
 		return hitting(p.warm, 1, func() (took time.Duration, err error) {

@@ -42,7 +42,7 @@ func openProxied(o options, dir string) (_ []trial, done func() error, err error
 	if err != nil {
 		return nil, nil, err
 	}
-	return []trial{staged(n.proxiedStarts), staged(n.proxiedChanges), staged(n.proxiedStream), staged(n.requests), staged(n.refusals), staged(n.weigh)}, done, nil
+	return []trial{trialSetup(n.proxiedStarts), trialSetup(n.proxiedChanges), trialSetup(n.proxiedStream), trialSetup(n.requests), trialSetup(n.refusals), trialSetup(n.weigh)}, done, nil
 }
 
 // proxiedStarts compares sandboxes without a network and with names. One sandbox with names stays up.

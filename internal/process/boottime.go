@@ -36,7 +36,7 @@ func bootOffset() (time.Duration, error) {
 	return ownBootOffset.get(func() (time.Duration, error) { return offsetOf("/proc/self") })
 }
 
-var ownBootOffset remembered[time.Duration]
+var ownBootOffset fact[time.Duration]
 
 // offsetOf is bootOffset of the process with this directory of procfs. The file with the offsets is about the time
 // namespace of the children. A process that calls unshare(2) enters the new namespace at its next execve(2), and before

@@ -124,7 +124,7 @@ func cachedStart(pid int) (uint64, error) {
 	return ownStart.get(func() (uint64, error) { return Started(pid) })
 }
 
-var ownStart remembered[uint64]
+var ownStart fact[uint64]
 
 // exiting is PF_EXITING of a process's flags (linux/sched.h): its files are closed
 // after that, and its processes are gone before it is.
@@ -278,4 +278,4 @@ func ownNamespace() (string, error) {
 	return ownNamespaceName.get(func() (string, error) { return os.Readlink("/proc/self/ns/pid") })
 }
 
-var ownNamespaceName remembered[string]
+var ownNamespaceName fact[string]
