@@ -21,6 +21,8 @@ import (
 // An erasure removes the content of a directory.
 type erasure struct {
 	top *os.File
+	// name is that of top in errors, empty if errors have paths within top.
+	name string
 	// truncate has files lose their content first: an open file would keep its room.
 	truncate bool
 	// permit has directories get permissions first.
@@ -53,13 +55,14 @@ func ContentsAsOwner(ctx context.Context, dir *os.File, spared ...string) error 
 func (e *erasure) run(ctx context.Context) error {
 	for {
 		e.lifted = false
-		if err := e.directory(ctx, e.top, 0); err != nil || !e.lifted {
+		if err := e.directory(ctx, e.top, e.name, 0); err != nil || !e.lifted {
 			return err
 		}
 	}
 }
 
-func (e *erasure) directory(ctx context.Context, dir *os.File, depth int) error {
+// directory removes the content of a directory at a path.
+func (e *erasure) directory(ctx context.Context, dir *os.File, at string, depth int) error {
 	if _, err := dir.Seek(0, 0); err != nil {
 		return err
 	}
@@ -73,62 +76,87 @@ func (e *erasure) directory(ctx context.Context, dir *os.File, depth int) error 
 			if depth == 0 && slices.Contains(e.spared, name) {
 				continue
 			}
-			if err := e.entry(ctx, dir, name, depth); err != nil && len(errs) < 10 {
-				errs = append(errs, fmt.Errorf("%q: %w", name, err))
+			if err := e.entry(ctx, dir, at, name, depth); err != nil && len(errs) < 10 {
+				errs = append(errs, err)
 			}
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			errs = append(errs, IgnoreMissing(err)) // another process has removed the directory
 		}
 		if err != nil || len(names) == 0 {
-			return errors.Join(errs...)
+			return failureOf(errs...)
 		}
 	}
 }
 
-func (e *erasure) entry(ctx context.Context, parent *os.File, name string, depth int) error {
+// entry removes an entry of the directory at a path.
+func (e *erasure) entry(ctx context.Context, parent *os.File, at, name string, depth int) error {
 	if e.truncate {
 		e.truncateFile(parent, name)
 	}
 	err := unix.Unlinkat(int(parent.Fd()), name, 0)
 	if !errors.Is(err, unix.EISDIR) {
-		return IgnoreMissing(err)
+		return errorAt(at, name, err)
 	}
 	if e.permit {
 		if err := permit(parent, name); err != nil {
-			return IgnoreMissing(err)
+			return errorAt(at, name, err)
 		}
 	}
 	if depth >= liftDepth {
 		e.lifted = true
-		return IgnoreMissing(unix.Renameat2(int(parent.Fd()), name, int(e.top.Fd()), rand.Text(), unix.RENAME_NOREPLACE))
+		return errorAt(at, name, unix.Renameat2(int(parent.Fd()), name, int(e.top.Fd()), rand.Text(), unix.RENAME_NOREPLACE))
 	}
-	return withDir(parent, name, func(dir *os.File) error { return e.directory(ctx, dir, depth+1) })
+	return withDir(parent, at, name, func(dir *os.File) error { return e.directory(ctx, dir, path.Join(at, name), depth+1) })
 }
 
 // withDir empties a directory by a function, and removes the directory.
-func withDir(parent *os.File, name string, empty func(dir *os.File) error) error {
-	dir, err := descriptor.OpenFile(int(parent.Fd()), name, descriptor.OneMount, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+func withDir(parent *os.File, at, name string, empty func(dir *os.File) error) error {
+	fd, err := descriptor.Open(int(parent.Fd()), name, descriptor.OneMount, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
-		return IgnoreMissing(err)
+		return errorAt(at, name, err)
 	}
+	dir := os.NewFile(uintptr(fd), name)
 	err = empty(dir)
 	dir.Close()
-	return errors.Join(err, IgnoreMissing(unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR)))
+	return failureOf(err, errorAt(at, name, unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR)))
+}
+
+// errorAt adds the path of an entry to an error. It returns nil if the entry is missing.
+func errorAt(at, name string, err error) error {
+	if IgnoreMissing(err) == nil {
+		return nil
+	}
+	return fmt.Errorf("%q: %w", path.Join(at, name), err)
+}
+
+// A failure has the errors of an erasure, and the text of the first one: most of the others follow from it.
+type failure []error
+
+func (f failure) Error() string   { return f[0].Error() }
+func (f failure) Unwrap() []error { return f }
+
+// failureOf is nil if all errors are.
+func failureOf(errs ...error) error {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if len(errs) == 0 {
+		return nil
+	}
+	return failure(errs)
 }
 
 // permit lets the owner of a directory read, change and move it.
 func permit(parent *os.File, name string) error {
-	dir, err := descriptor.OpenFile(int(parent.Fd()), name, descriptor.OneMount, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	fd, err := descriptor.Open(int(parent.Fd()), name, descriptor.OneMount, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
+	defer descriptor.CloseFD(fd)
 	var st unix.Stat_t
-	if err := unix.Fstat(int(dir.Fd()), &st); err != nil || st.Mode&0o700 == 0o700 {
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&0o700 == 0o700 {
 		return err
 	}
-	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), 0o700)
+	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), 0o700)
 }
 
 // truncateFile empties a regular file, if it can.
@@ -151,9 +179,9 @@ func Entry(ctx context.Context, parent *os.File, name string) error {
 	}
 	err := unix.Unlinkat(int(parent.Fd()), name, 0)
 	if !errors.Is(err, unix.EISDIR) {
-		return IgnoreMissing(err)
+		return errorAt("", name, err)
 	}
-	return withDir(parent, name, func(dir *os.File) error { return Contents(ctx, dir) })
+	return withDir(parent, "", name, func(dir *os.File) error { return (&erasure{top: dir, name: name}).run(ctx) })
 }
 
 // IgnoreMissing returns nil for an error that says that a file is missing.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -111,4 +112,34 @@ func TestPermissionsDoNotKeepTheOwnerOut(t *testing.T) {
 		t.Error(err)
 	}
 	checkErased(t, dir, outside)
+}
+
+// An error names the entry that stays. It does not tell of the directories above, which only stay because of the entry.
+func TestAnErrorNamesTheEntry(t *testing.T) {
+	testhost.NeedRoot(t, "a mount")
+	testhost.PrivateMounts(t)
+	top := t.TempDir()
+	mounts := []string{filepath.Join(top, "dir/a/b"), filepath.Join(top, "dir/a/c")}
+	for _, mount := range mounts {
+		if err := errors.Join(os.MkdirAll(mount, 0o700), unix.Mount("tmpfs", mount, "tmpfs", 0, "")); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Unmount(mount, unix.MNT_DETACH)
+	}
+	dir, err := os.Open(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	want := []string{`"dir/a/b": invalid cross-device link`, `"dir/a/c": invalid cross-device link`}
+	for name, erase := range map[string]func() error{
+		"contents": func() error { return Contents(t.Context(), dir) },
+		"as owner": func() error { return ContentsAsOwner(t.Context(), dir) },
+		"entry":    func() error { return Entry(t.Context(), dir, "dir") },
+	} {
+		err := erase()
+		if !errors.Is(err, unix.EXDEV) || !errors.Is(err, unix.ENOTEMPTY) || !slices.Contains(want, err.Error()) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
