@@ -32,7 +32,7 @@ func (t tree) open(path string) (*os.File, error) {
 	return openBelow(root, strings.TrimPrefix(path, "/"))
 }
 
-// withDir calls f with the directory of a group, which is closed afterwards.
+// withDir calls f with the directory of a group, and closes the directory afterwards.
 func (t tree) withDir(group string, f func(dir *os.File) error) error {
 	dir, err := t.open(group)
 	if err != nil {

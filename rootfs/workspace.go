@@ -46,8 +46,8 @@ func openWorkspace(cfg Config, uids, gids []specs.LinuxIDMapping, spaces *userns
 	return tree, nil
 }
 
-// idsOf are the ids of a sandbox whose user namespace has these maps. There the user of the sandbox can be one of the
-// host.
+// idsOf are the ids of a sandbox whose user namespace has these maps. The maps can lead the user of the sandbox to a user
+// of the host.
 func idsOf(cfg *Config, uids, gids []specs.LinuxIDMapping) ids {
 	i := ids{base: cfg.IDBase, user: cfg.User}
 	host := owner{uint32(hostID(sysMappings(uids), i.user.UID)), uint32(hostID(sysMappings(gids), i.user.GID))}

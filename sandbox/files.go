@@ -126,7 +126,7 @@ func (f *Files) start(ctx context.Context, filer Filer) (*files.Client, error) {
 // pipeSize is the room of a pipe for a chunk of a file or of a layer.
 const pipeSize = 1 << 20
 
-// enlarge gives a pipe that room, if the user may have that much in pipes. It is only for speed.
+// enlarge gives a pipe pipeSize bytes of room, if the user may have that much in pipes. More room only saves time.
 func enlarge(pipe *os.File) {
 	_ = descriptor.Use(pipe, func(fd int) error {
 		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeSize)

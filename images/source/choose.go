@@ -29,8 +29,8 @@ type documents interface {
 type imageManifest struct {
 	digest, entry string
 	doc           *document
-	text          []byte // of the config
 	config        *config
+	configText    []byte
 }
 
 // chooser finds the manifest for a platform.
@@ -183,5 +183,5 @@ func (c *chooser) manifest(ctx context.Context, digest string, doc *document) (*
 	}
 	c.bytes += int64(len(text))
 	config, err := parseConfig(text, len(doc.Layers))
-	return &imageManifest{digest: digest, entry: digest, doc: doc, text: text, config: config}, err
+	return &imageManifest{digest: digest, entry: digest, doc: doc, config: config, configText: text}, err
 }

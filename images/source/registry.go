@@ -206,7 +206,7 @@ func (r *remote) open(ctx context.Context, index int, d descriptor) (io.ReadClos
 
 // newImage is the image of a manifest.
 func newImage(f *imageManifest, maxBytes int64, open func(ctx context.Context, index int, d descriptor) (io.ReadCloser, error)) (*Image, error) {
-	image := &Image{Digest: f.digest, Resolved: f.digest, Config: f.text}
+	image := &Image{Digest: f.digest, Resolved: f.digest, Config: f.configText}
 	for i, d := range f.doc.Layers {
 		if d.Size > maxBytes {
 			return nil, fmt.Errorf("layer %s has %d bytes, and at most %d are allowed; allow more with --max-bytes", d.Digest, d.Size, maxBytes)

@@ -173,12 +173,12 @@ func (u User) dropLayersLocked(layers []Digest, done *Removed) error {
 		}
 		err := os.Remove(u.path("layers", l.hex()))
 		if errors.Is(err, unix.ENOENT) {
-			continue // twice in the image
+			continue // the image has the layer twice
 		}
 		if err != nil {
 			return err
 		}
-		needed[l] = true // is told once
+		needed[l] = true // done names the layer once
 		done.Layers = append(done.Layers, l)
 		if info, err := os.Stat(u.store.path("layers", l.hex(), tarName)); err == nil {
 			done.Bytes += info.Size()

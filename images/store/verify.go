@@ -20,7 +20,7 @@ func (u User) Verify(ctx context.Context, name string) error {
 }
 
 func (u User) verify(ctx context.Context, name string) error {
-	// Without a use: the open files stay whole during a removal.
+	// No use is necessary: the open files stay whole during a removal.
 	h, err := locked(ctx, u.store, func() (*Held, error) { return u.openLocked(name) })
 	if err != nil {
 		return err

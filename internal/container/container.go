@@ -90,8 +90,8 @@ func Create(root, id string, spec *specs.Spec, opts Options) (*Container, error)
 		config.Namespaces.Add(configs.NEWUSER, opts.UserNamespace)
 	}
 	lc, err := libcontainer.Create(root, id, config)
-	if err != nil && !errors.Is(err, ErrInvalidID) && statedir.Exists(filepath.Join(root, id)) { // another process makes it, or has made it since libcontainer looked
-		err = ErrExist
+	if err != nil && !errors.Is(err, ErrInvalidID) && statedir.Exists(filepath.Join(root, id)) {
+		err = ErrExist // another process makes the container, or has made it since libcontainer looked
 	}
 	if err != nil {
 		return nil, err

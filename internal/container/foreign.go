@@ -24,7 +24,7 @@ func LoadIn(root, id, group string) (*Container, error) {
 	if filepath.Base(id) != id {
 		return nil, ErrInvalidID
 	}
-	paths, err := readGroups(filepath.Join(root, id)) // by which Load thaws
+	paths, err := readGroups(filepath.Join(root, id)) // Load thaws these groups
 	if err != nil {
 		return nil, err
 	}

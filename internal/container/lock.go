@@ -20,8 +20,9 @@ var ErrBusy = errors.New("another process creates, starts or deletes it")
 // lockPatience is how long a process waits for another's work on a container.
 const lockPatience = 10 * time.Second
 
-// lockState waits for the lock of the directory that has the name when it gets
-// it. [fs.ErrNotExist] says that there is none. The lock ends when the directory is closed.
+// lockState waits for the lock of a state directory, and returns the directory. If another directory has the path after
+// the wait, lockState waits for the lock of that directory. [fs.ErrNotExist] says that no directory has the path. The
+// lock ends when the directory is closed.
 //
 // A process holds the lock of the state directory while it creates, starts or deletes the
 // container. libcontainer has no lock: if two processes delete a container that a third one

@@ -87,7 +87,8 @@ func (s *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 // makeWhole has the renamed directories of the host be whole in the layers, so that the layers can be read.
 func (s *Sandbox) makeWhole(ctx context.Context, r record.Record, store *os.File) error {
 	renamed, err := overlay.HasPartial(ctx, r, store)
-	if err != nil && !errors.Is(err, layer.ErrTooDeep) { // a damaged file system cannot be read; the list of changes tells of ErrTooDeep
+	if err != nil && !errors.Is(err, layer.ErrTooDeep) { // the list of changes tells of ErrTooDeep
+		// A damaged file system cannot be read.
 		if damage := integrity.Verify(ctx, s.launcher.Roots, r, true); errors.Is(damage, fault.ErrDamaged) {
 			return &fault.SandboxError{ID: s.session.ID, Err: damage}
 		}

@@ -42,7 +42,8 @@ type Condition struct {
 	// Created is the time at which the sandbox was made. A sandbox with another time stays. The zero time
 	// permits all times. A damaged record has no time, and Created does not protect its sandbox.
 	Created time.Time
-	// init is PID 1 of the sandbox. Another sandbox of the name stays. Zero permits all, and a damaged record any.
+	// init is PID 1 of the sandbox. A sandbox with another PID 1 stays. The zero ID permits all sandboxes. A damaged
+	// record has no PID 1, and init does not protect its sandbox.
 	init process.ID
 }
 

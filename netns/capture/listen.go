@@ -43,7 +43,7 @@ func (l *Listeners) listenForStreams(families []family, address func(family) net
 	return nil
 }
 
-// listen adds a socket that listens to the files.
+// listen opens a listening socket, and appends it to the files.
 func listen(files *[]*os.File, f family, kind int, address netip.AddrPort) error {
 	file, err := openSocket(f, kind, address)
 	if errors.Is(err, unix.EADDRINUSE) {

@@ -324,7 +324,7 @@ func (r Router) forgetLinks(namespace *os.File, isGone func(link string) bool) (
 	return s, r.sever(namespace, s, f.flush)
 }
 
-// forgetRules removes the rules of the links that isGone names. For the rest see [firewall.forgetPeers].
+// forgetRules removes the rules of the links that isGone names, and calls [firewall.forgetPeers].
 func (f *firewall) forgetRules(fam family, isGone func(link string) bool, addresses []netip.Addr) ([]netip.Addr, error) {
 	for _, name := range grantNames {
 		if _, err := f.forget(f.existingSet(grants(name, fam)), isGone); err != nil {

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
-
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 )
 

@@ -86,16 +86,16 @@ func (r Router) endPublishers(isLive func(link string) (bool, error)) error {
 	return r.eachStaleFile(publisherPrefix, isLive, func(_, link string) error { return r.endPublisher(link) })
 }
 
-// eachStaleFile calls f with each file of the router's directory whose name is the prefix and a link that is not live,
-// and with the link. The file can be a draft.
+// eachStaleFile calls f with the path and the link of each file of a link that is not live. The name of such a file in the
+// router's directory is the prefix and the link. The file can be a draft.
 func (r Router) eachStaleFile(prefix string, isLive func(link string) (bool, error), f func(path, link string) error) error {
 	entries, err := os.ReadDir(r.Dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		name, is := strings.CutPrefix(e.Name(), prefix)
-		if !is {
+		name, hasPrefix := strings.CutPrefix(e.Name(), prefix)
+		if !hasPrefix {
 			continue
 		}
 		link := strings.TrimSuffix(name, draft.Suffix)

@@ -80,7 +80,7 @@ func (p permissions) reaches(protocol byte, local, peer netip.AddrPort) bool {
 	case slices.Contains(p.host, address):
 		return anyCovers(p.hostRules(p.host), protocol, address, peer.Port())
 	}
-	isSpecial := slices.ContainsFunc(familyOf(address).special, func(p netip.Prefix) bool { return p.Contains(address) })
+	isSpecial := slices.ContainsFunc(familyOf(address).special, func(some netip.Prefix) bool { return some.Contains(address) })
 	return !isSpecial || anyCovers(p.Allow, protocol, address, peer.Port())
 }
 

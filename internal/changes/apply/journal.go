@@ -27,7 +27,8 @@ const (
 	doneFile   = "done"       // the record after all its steps are done
 	// markFile says that an apply has made the directory. The mark is removed last.
 	markFile = "staging"
-	// raisedPrefix begins the names that earlier versions gave to deep directories. They removed the mark before these.
+	// raisedPrefix begins the names that earlier versions gave to deep directories. These versions removed the mark
+	// before the deep directories.
 	raisedPrefix = "raised-"
 )
 

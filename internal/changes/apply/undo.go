@@ -180,7 +180,7 @@ func (s *saver) directory(path string, e entry, opaque bool) error {
 	return nil
 }
 
-// copy makes the entry, which is no directory, as it is in a tree, in the maker's tree.
+// copy copies the entry from a tree to the tree of the maker. The entry must not be a directory.
 func (f *place) copy(from *tree, m *maker) error {
 	e := &f.entry
 	n := node{

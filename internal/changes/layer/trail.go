@@ -62,8 +62,8 @@ func (w *walker) readAll(d *directory) error {
 // have several times as many.
 const manyNames = 8
 
-// readNames reads the base's directory. It returns nil for a directory with several times as many names, and where
-// there is an error: then each name is looked up.
+// readNames reads the directory of the base. It returns nil after an error, and for a directory with several times as many
+// names. Then the caller looks each name up.
 func (w *walker) readNames(d *directory) []entry {
 	fd, err := openPath(d.base, "", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {

@@ -79,8 +79,8 @@ type copier struct {
 	xattrs        xattrReader
 }
 
-// walk marks a directory of the layer, after those below it. level returns the directories in one, and the attribute for
-// its mark, if it gets one.
+// walk marks a directory of the layer after the directories below it. level returns the directories in a directory, and
+// the attribute for its mark. A directory with an empty attribute gets no mark.
 func (c *copier) walk(path string, depth int, level func(path string, depth int) (dirs []string, attr string, err error)) error {
 	if depth > maxDepth || len(path) > maxPath {
 		return ErrTooDeep
@@ -103,8 +103,8 @@ func (c *copier) walk(path string, depth int, level func(path string, depth int)
 	return setMark(c.upper, path, attr)
 }
 
-// level copies the entries of a directory, without those further down. It returns nothing for a directory that is whole
-// already.
+// level copies the entries of a directory, but not the entries of its directories. It returns nothing for a directory that
+// is whole already.
 func (c *copier) level(path string, depth int) (dirs []string, attr string, err error) {
 	dir, err := openDirectory(int(c.upper.Fd()), path)
 	if err != nil {

@@ -130,7 +130,7 @@ func (t *Transaction) Settle(ctx context.Context, r *spec.Result, alone func(fun
 // before.
 const joinPatience = 10 * time.Minute
 
-// retry calls f again while the result is the error busy, for some time at most.
+// retry calls f again while its error is busy, until the time of patience is over.
 func retry(patience time.Duration, busy error, f func() error) error {
 	for end := time.Now().Add(patience); ; {
 		err := f()
@@ -423,8 +423,7 @@ func ownerOf(dir *os.File) (apply.Owner, error) {
 	return apply.Owner{UID: st.Uid, GID: st.Gid}, nil
 }
 
-// targets are the directories of the sandbox that the places are, for reading. The caller must close them, also after
-// an error.
+// targets opens the directories of the places for reading. The caller must close them, also after an error.
 func (w *work) targets() (all []target, err error) {
 	thread, err := mountns.Enter(w.record.Init)
 	if err != nil {

@@ -79,8 +79,8 @@ func (w *work) resume(ctx context.Context) error {
 	return w.keeper.DiscardIn(w.store, "tx/"+strconv.Itoa(w.number))
 }
 
-// finish applies the layers of a name to the places that are not done yet, also if others have changed them
-// since a time.
+// finish applies the layers with this name to the places that are not done yet. It overwrites changes that others have
+// made since that time.
 func (w *work) finish(ctx context.Context, name string, since time.Time) error {
 	steps, err := w.plan(ctx, name, apply.Options{Since: since, Overwrite: true})
 	defer closeSteps(steps)

@@ -29,8 +29,8 @@ func (s *layerSwitch) users() (all []string, err error) {
 	return usersIn(s.files.Group, "has ", func(thread string) (string, error) { return threadUses(thread, mounts) })
 }
 
-// usersIn describes the processes of a group for which uses names a place, as firstUse calls it. The verb stands before
-// the place.
+// usersIn describes the processes of a group that use something. uses names the used place: see firstUse. The verb stands
+// before the place.
 func usersIn(group *cgroups.Group, verb string, uses func(thread string) (string, error)) (all []string, err error) {
 	pids, err := group.Procs()
 	if err != nil {

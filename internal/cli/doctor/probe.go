@@ -212,7 +212,7 @@ func foreignGroups(top string) (found []string) {
 func isHidden(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
-		return true // or this kernel has no such thing
+		return true // the sandbox hides the path, or this kernel has no such path
 	}
 	defer f.Close()
 	n, _ := f.Read(make([]byte, 1)) // fails for a directory

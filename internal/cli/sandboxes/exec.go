@@ -130,8 +130,7 @@ func checkLimits(ctx context.Context, cmd *cli.Command, box *sandbox.Sandbox, as
 	return nil
 }
 
-// writePidFile writes the file of --pid-file, if there is that flag, for a command
-// that runs.
+// writePidFile writes the number of a command that runs to the file of --pid-file, if the flag is set.
 func writePidFile(ctx context.Context, cmd *cli.Command, box *sandbox.Sandbox, p *sandbox.Process) error {
 	path := cmd.String("pid-file")
 	if path == "" {
@@ -149,7 +148,7 @@ func writePidFile(ctx context.Context, cmd *cli.Command, box *sandbox.Sandbox, p
 			return frontend.WritePidFile(path, pid)
 		}
 	}
-	return nil // it has ended, and the number may be another's
+	return nil // the command has ended, and another process can have the number
 }
 
 // oldest is the process that was started first, that is the command itself; 0 if

@@ -103,7 +103,7 @@ func (h *Stores) TakeOpen(id, dir string, r record.Record) *os.File {
 	if top := h.take(id, r.Init); top != nil {
 		return top
 	}
-	top, _ := record.OpenStore(r.Init) // else the store has ended with PID 1
+	top, _ := record.OpenStore(r.Init) // after an error there is no store: it has ended with PID 1
 	return top
 }
 

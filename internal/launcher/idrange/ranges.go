@@ -95,7 +95,7 @@ func (r Ranges) links() (dir string, links []os.DirEntry, err error) {
 		return "", nil, err
 	}
 	links, err = os.ReadDir(dir)
-	if errors.Is(err, unix.ENOTDIR) { // nobody could claim one
+	if errors.Is(err, unix.ENOTDIR) { // a file is in the place of the directory: no process could claim a range
 		err = nil
 	}
 	return dir, links, erase.IgnoreMissing(err)

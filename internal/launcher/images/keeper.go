@@ -106,7 +106,7 @@ func (k *Keeper) Pull(ctx context.Context, u User, layers []string) (end func(),
 	return end, lacks, err
 }
 
-// digestTexts are the digests as JSON has them. An empty list is no null.
+// digestTexts are the digests as JSON has them. Without digests the list is empty, and not null.
 func digestTexts(digests []store.Digest) []string {
 	texts := []string{}
 	for _, d := range digests {

@@ -108,7 +108,7 @@ func unwrittenBytes() (int64, error) {
 		_, rest, _ := strings.Cut(string(text), "\n"+name)
 		value, _, _ := strings.Cut(rest, " kB\n")
 		n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
-		if err != nil { // also without such a line
+		if err != nil { // a missing line is an error, too
 			return 0, fmt.Errorf("%s in %s: %w", name, path, err)
 		}
 		kib += n

@@ -47,7 +47,7 @@ type Session struct {
 
 	host hostView
 
-	// starting has the detached execs whose start is under way: the agent may not know them yet.
+	// starting has the ids of the detached execs whose start is under way. The agent may not know them yet.
 	starting sync.Map
 
 	// Output bounds the output of detached commands. Its mutex is taken before Mu.

@@ -153,7 +153,7 @@ func (p *parent) carryOut(channel *channel.Conn, r request, files []*os.File) er
 	}
 }
 
-// hasGone says whether one of both ends is closed.
+// hasGone says whether this end or the other end is closed.
 func hasGone(channel *channel.Conn) bool {
 	polled := []unix.PollFd{{Events: unix.POLLRDHUP}}
 	isOpen := false

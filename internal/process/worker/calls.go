@@ -90,7 +90,7 @@ func FilterCalls(calls []uint32, conditions []Condition) error {
 	return filterAllThreads(p, 0)
 }
 
-// filterAllThreads loads a seccomp filter into all threads. The flags are more than TSYNC.
+// filterAllThreads loads a seccomp filter into all threads. The flags are added to SECCOMP_FILTER_FLAG_TSYNC.
 func filterAllThreads(p []unix.SockFilter, flags uintptr) error {
 	f := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
 	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,

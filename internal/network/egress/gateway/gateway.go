@@ -153,7 +153,7 @@ func (g *gateway) take(o link.Order, files []*os.File) error {
 	return nil
 }
 
-// box is nil if the box is not there.
+// box returns the box with this number, or nil.
 func (g *gateway) box(number uint32) *box {
 	g.mu.Lock()
 	defer g.mu.Unlock()
