@@ -38,10 +38,15 @@ func lockState(path string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if hasName, _ := descriptor.HasName(dir); hasName {
+		hasName, err := descriptor.HasName(dir)
+		if hasName {
 			return dir, nil
 		}
-		dir.Close() // deleted meanwhile, or deleted and created again
+		dir.Close()
+		if err != nil {
+			return nil, fmt.Errorf("container %s: %w", filepath.Base(path), err)
+		}
+		// The directory was deleted meanwhile, or deleted and created again.
 	}
 }
 
