@@ -2,12 +2,9 @@ package resolver
 
 import (
 	"encoding/binary"
-	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // A sandbox can hand the kernel many queries of one length at once (udp(7), UDP_SEGMENT). On the way they are one packet,
@@ -17,10 +14,10 @@ import (
 // maxParts is the number of queries of one packet that are answered. The C library sends two at once for a name.
 const maxParts = 4
 
-// keepWhole has the socket take packets as they come.
-func keepWhole(c *net.UDPConn) error {
-	err := descriptor.Use(c, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1) })
-	return os.NewSyscallError("setsockopt", err)
+// KeepWhole has a socket of UDP take packets as they come. Call it before the socket is bound: the kernel parts the packets
+// that come earlier, also those that wait for the start of the resolver.
+func KeepWhole(fd int) error {
+	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1))
 }
 
 // splitQueries are the first queries of a packet. control has the control messages of the packet.

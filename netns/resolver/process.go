@@ -12,7 +12,7 @@ import (
 // kind is the kind of the worker.
 const kind = "resolver"
 
-// Start starts a resolver on two open sockets: of UDP, and one of TCP that listens. It asks from
+// Start starts a resolver on two open sockets: of UDP, with [KeepWhole], and one of TCP that listens. It asks from
 // the caller's network namespace. It runs until somebody ends it. note is that of [worker.Start].
 func Start(packets, streams *os.File, config string, note func(process.ID) error) error {
 	return worker.Start(kind, []string{config}, []*os.File{packets, streams}, note)

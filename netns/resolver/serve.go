@@ -31,9 +31,6 @@ func (f forwarder) serve(packets *net.UDPConn, streams *net.TCPListener) error {
 }
 
 func (f forwarder) servePackets(c *net.UDPConn) error {
-	if err := keepWhole(c); err != nil {
-		return err
-	}
 	buffer, control := make([]byte, maxPacket), make([]byte, unix.CmsgSpace(4))
 	for {
 		n, controls, _, peer, err := c.ReadMsgUDPAddrPort(buffer, control)

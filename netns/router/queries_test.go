@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/nameserver"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -268,17 +269,7 @@ func TestAPacketOfManyQueriesIsFewQueries(t *testing.T) {
 	many := dial(t, sandbox, "udp", spec.NameServer+":53").(*net.UDPConn)
 	const queries, last = 40, 7
 	one := zone(1)
-	raw, err := many.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var set error
-	if err := raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, len(one)) }); err != nil || set != nil {
-		t.Fatal(err, set)
-	}
-	if _, err := many.Write(slices.Repeat(one, queries)); err != nil {
-		t.Fatal(err)
-	}
+	sendAsOne(t, many, slices.Repeat(one, queries), len(one))
 	if _, err := many.Write(zone(last)); err != nil {
 		t.Fatal(err)
 	}
@@ -295,5 +286,47 @@ func TestAPacketOfManyQueriesIsFewQueries(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+// Packets that come before the resolver has started wait whole, too. The resolver of a router starts again beside sandboxes.
+func TestAPacketOfManyQueriesWaitsWhole(t *testing.T) {
+	w := newWorld(t)
+	var loopback end
+	inner, err := handleAt(w.internet)
+	if err == nil {
+		defer inner.Close()
+		loopback, err = openEnd(inner, "lo")
+	}
+	if err == nil {
+		err = loopback.addAddress(resolverAddress.Addr())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets, streams, err := listenInside(w.internet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packets.Close()
+	defer streams.Close()
+	one := query(t, "some.example.")
+	const queries = 20
+	sendAsOne(t, dial(t, w.internet, "udp", resolverAddress.String()).(*net.UDPConn), slices.Repeat(one, queries), len(one))
+	buffer := make([]byte, maxQuery)
+	if n, err := unix.Read(int(packets.Fd()), buffer); err != nil || n != queries*len(one) {
+		t.Errorf("a packet of %d bytes, want %d: %v", n, queries*len(one), err)
+	}
+}
+
+// sendAsOne has the kernel take datagrams of one length as one packet.
+func sendAsOne(t *testing.T, c *net.UDPConn, all []byte, length int) {
+	t.Helper()
+	err := descriptor.Use(c, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, length) })
+	if err == nil {
+		_, err = c.Write(all)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -60,12 +62,8 @@ func (o *lockedRouter) repairResolver() error {
 // listenInside opens the resolver's sockets in the router.
 func listenInside(namespace *os.File) (packets, streams *os.File, err error) {
 	err = netns.Do(namespace, func() error {
-		if packets, err = fileOf(net.ListenUDP("udp", net.UDPAddrFromAddrPort(resolverAddress))); err != nil {
+		if packets, err = listenForQueries(); err != nil {
 			return err
-		}
-		if err := unix.SetsockoptInt(int(packets.Fd()), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, queryBuffer); err != nil {
-			packets.Close()
-			return os.NewSyscallError("setsockopt", err)
 		}
 		if streams, err = fileOf(net.ListenTCP("tcp", net.TCPAddrFromAddrPort(resolverAddress))); err != nil {
 			packets.Close()
@@ -73,6 +71,25 @@ func listenInside(namespace *os.File) (packets, streams *os.File, err error) {
 		return err
 	})
 	return packets, streams, err
+}
+
+// listenForQueries opens the socket for queries over UDP in the network namespace of the calling thread. Sandboxes can send
+// queries as soon as the socket is bound, so it gets its options before.
+func listenForQueries() (*os.File, error) {
+	configure := func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		err := c.Control(func(fd uintptr) {
+			failed = errors.Join(resolver.KeepWhole(int(fd)),
+				os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, queryBuffer)))
+		})
+		return errors.Join(err, failed)
+	}
+	listen := net.ListenConfig{Control: configure}
+	c, err := listen.ListenPacket(context.Background(), "udp", resolverAddress.String())
+	if err != nil {
+		return nil, err
+	}
+	return fileOf(c.(*net.UDPConn), nil) //nolint:forcetypeassert // of UDP
 }
 
 // A listener is a socket of package net, for UDP or TCP.
