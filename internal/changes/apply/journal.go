@@ -310,9 +310,11 @@ func (j *journal) clear() error {
 // discard removes the staging directory with all its files, and unlocks it.
 func (j *journal) discard() error {
 	defer j.dir.Close()
-	err := j.empty(markFile)
-	if err == nil {
-		err = erase.IgnoreMissing(unix.Unlinkat(int(j.dir.Fd()), markFile, 0))
+	err := j.empty(doneFile, markFile) // as long as replaced entries stay, the next apply tells the stamps anew
+	for _, name := range []string{doneFile, markFile} {
+		if err == nil {
+			err = erase.IgnoreMissing(unix.Unlinkat(int(j.dir.Fd()), name, 0))
+		}
 	}
 	if err == nil {
 		err = unix.Unlinkat(j.target, j.name, unix.AT_REMOVEDIR)

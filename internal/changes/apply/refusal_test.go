@@ -411,6 +411,41 @@ func TestWhatIsAbandonedIsNotFollowed(t *testing.T) {
 	sh(t, b.tree, "[ $(cat f) = a ]")
 }
 
+// As long as a replaced entry stays, its removal can still change a file of the tree, and the next apply tells the stamps anew.
+func TestTheDoneRecordStaysWithReplacedEntries(t *testing.T) {
+	b := newBox(t, "echo a > f")
+	target := openDir(t, b.tree)
+	j, err := beginJournal(target, false)
+	if err == nil {
+		err = j.write(&record{Version: recordVersion, Source: "source"})
+	}
+	if err == nil {
+		err = j.done()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	busy := filepath.Join(b.tree, j.name, "1")
+	if err := errors.Join(os.Mkdir(busy, 0o700), unix.Mount("tmpfs", busy, "tmpfs", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.discard(); !errors.Is(err, unix.EXDEV) {
+		t.Errorf("discarded with %v", err)
+	}
+	if err := unix.Unmount(busy, 0); err != nil {
+		t.Fatal(err)
+	}
+	told := ""
+	_, err = Recover(target, false, func(source string, _ map[string]layer.Stamp) error {
+		told = source
+		return nil
+	})
+	if err != nil || told != "source" {
+		t.Errorf("told %q, %v", told, err)
+	}
+	b.clean()
+}
+
 var errFailed = errors.New("failed")
 
 // chain makes directories in each other.
