@@ -48,8 +48,8 @@ func (c *Container) Update(r *specs.LinuxResources, rdt IntelRdt) error {
 		set = c.setPaused
 		err = set(config)
 	}
-	if err == nil {
-		return nil
+	if err == nil || errors.Is(err, ErrNotRunning) { // then no limit was set
+		return err
 	}
 	// If only the state cannot be written, Set leaves the new limits in force. The second Set takes
 	// them back, and then fails as the first one did.
