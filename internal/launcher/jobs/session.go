@@ -72,6 +72,8 @@ type Session struct {
 	idle *time.Timer
 	// gone says that the sandbox is no longer up.
 	gone bool
+	// due says that the idle timer, or a Drop if gone, was due while Busy was above 0.
+	due bool
 }
 
 // idleTime is how long an idle session keeps its connection and its cgroups.
@@ -162,10 +164,13 @@ func (v *Session) Leave() {
 }
 
 // startIdleTimer starts the timer that drops the connection and the cgroups, or starts it again. A timer that fires
-// during a call does nothing, and the end of the call starts it again. The caller must hold Mu.
+// during a call does nothing, and the end of the call starts it again. The end of a Drop starts the timer for the calls
+// that have ended during the Drop. The caller must hold Mu.
 func (v *Session) startIdleTimer() {
 	switch {
-	case v.Busy > 0 || v.gone:
+	case v.Busy > 0:
+		v.due = true
+	case v.gone:
 	case v.idle == nil:
 		v.idle = time.AfterFunc(idleTime, v.Drop)
 	default:
@@ -224,6 +229,7 @@ func (v *Session) Drop() {
 		}
 		v.Busy++ // keeps the group open: the removal of the leaves needs it
 	}
+	v.due = !idle && (v.due || v.gone)
 	v.Mu.Unlock()
 	v.all.mu.Unlock()
 	if !idle {
@@ -235,12 +241,27 @@ func (v *Session) Drop() {
 	}
 	v.CloseState()
 	discard(v.Sandbox, leaves)
+	if v.endDrop() {
+		v.Drop()
+	}
+}
+
+// endDrop ends a Drop. It says whether another Drop must follow: the sandbox is gone, and calls that have ended during
+// the Drop can have left a connection and leaves.
+func (v *Session) endDrop() (again bool) {
 	v.Mu.Lock()
 	defer v.Mu.Unlock()
 	v.Busy--
-	if v.Busy == 0 {
+	switch {
+	case v.Busy > 0: // the end of the last call starts the timer or a Drop
+	case !v.due:
 		_ = v.Group.Close() // nobody uses the group now
+	case v.gone:
+		return true
+	default: // the leaves of the calls need the open group
+		v.startIdleTimer()
 	}
+	return false
 }
 
 // Unwatch stops watching the sandbox's files.
