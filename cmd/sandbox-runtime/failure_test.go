@@ -200,6 +200,30 @@ func TestWrongUsageIsOneLine(t *testing.T) {
 	h.refuse(1, []string{"--rootless"}, "--rootless", "perhaps", "run", "-b", h.bundle(nil, "pause"), h.id())
 }
 
+// The commands that use no launcher that listens refuse --socket, as docs/launcher.md says.
+func TestCommandsWithoutALauncherRefuseASocket(t *testing.T) {
+	h := newHost(t)
+	for _, args := range [][]string{
+		{"create", "x"},
+		{"start", "x"},
+		{"run", "x"},
+		{"spec"},
+		{"features"},
+		{"checkpoint", "x"},
+		{"restore", "x"},
+		{"kill", "x"},
+		{"events", "x"},
+		{"prune"},
+		{"register"},
+		{"register", "docker"},
+		{"register", "containerd"},
+		{"register", "podman"},
+	} {
+		h.refuse(1, []string{"--socket is not for " + args[0] + ": "}, append([]string{"--socket", "l.sock"}, args...)...)
+	}
+	h.refuse(1, []string{"--socket is not for register: "}, "register", "docker", "--socket", "l.sock")
+}
+
 func TestXDGRootIsForUsers(t *testing.T) {
 	testhost.NeedRoot(t, "the rule is about root")
 	t.Setenv("XDG_RUNTIME_DIR", "/run/user/0")

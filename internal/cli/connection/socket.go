@@ -48,15 +48,21 @@ func WhyNoSocket(command string) string {
 	return ""
 }
 
-// RefuseSocket makes a command refuse --socket if the command uses no launcher that listens.
+// RefuseSocket makes a command and its subcommands refuse --socket if the command uses no launcher that listens.
 func RefuseSocket(c *cli.Command) {
-	reason, do := WhyNoSocket(c.Name), c.Action
-	if reason == "" {
-		return
+	if reason := WhyNoSocket(c.Name); reason != "" {
+		refuseSocket(c, fmt.Errorf("--socket is not for %s: %s", c.Name, reason))
 	}
+}
+
+func refuseSocket(c *cli.Command, refusal error) {
+	for _, sub := range c.Commands {
+		refuseSocket(sub, refusal)
+	}
+	do := c.Action
 	c.Action = func(ctx context.Context, cmd *cli.Command) error {
 		if cmd.IsSet("socket") {
-			return fmt.Errorf("--socket is not for %s: %s", cmd.Name, reason)
+			return refusal
 		}
 		return do(ctx, cmd)
 	}
