@@ -46,6 +46,32 @@ func TestCreateStartKillDeleteIsALife(t *testing.T) {
 	h.nothingLeft()
 }
 
+// A start that is killed after it has released the init leaves the fifo. The container runs.
+func TestKilledStartLeavesARunningContainer(t *testing.T) {
+	h := newHost(t)
+	h.must("create", "--bundle", h.bundle(nil, "pause"), h.id())
+	fifo := filepath.Join(h.root, h.id(), "exec.fifo")
+	if s := h.state(h.id()); s.Status != container.Created {
+		t.Errorf("after create: %+v", s)
+	}
+	if got := h.read(fifo); got != "0" { // releases the init
+		t.Errorf("the init has written %q", got)
+	}
+	h.awaitStatus(h.id(), container.Running)
+	if _, err := os.Lstat(fifo); err != nil {
+		t.Fatal(err)
+	}
+	h.refuse(1, []string{"cannot start an already running container"}, "start", h.id())
+	h.refuse(1, []string{"cannot delete container " + h.id() + " that is not stopped: running"}, "delete", h.id())
+	h.must("pause", h.id())
+	h.must("resume", h.id())
+	h.awaitStatus(h.id(), container.Running)
+	h.must("kill", h.id(), "KILL")
+	h.awaitStatus(h.id(), container.Stopped)
+	h.must("delete", h.id())
+	h.nothingLeft()
+}
+
 func TestStateIsTheBundles(t *testing.T) {
 	h := newHost(t)
 	bundle := h.bundle(func(s *specs.Spec) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -64,13 +63,16 @@ func (c *Container) initRuns() bool {
 	return init.pid > 0 && init.isRunning()
 }
 
-// correct is the status of a container that libcontainer takes for stopped.
+// correct is the status of a container for which libcontainer has the status s.
 func (c *Container) correct(s libcontainer.Status) libcontainer.Status {
+	if s == libcontainer.Created && c.isReleased() {
+		return libcontainer.Running
+	}
 	if s != libcontainer.Stopped || !c.initRuns() {
 		return s
 	}
 	// The fifo is there until the init is released (v1.5.2, container_linux.go:refreshState).
-	if _, err := os.Lstat(filepath.Join(c.root, c.ID(), "exec.fifo")); err == nil {
+	if _, err := os.Lstat(c.fifo()); err == nil {
 		return libcontainer.Created
 	}
 	return libcontainer.Running
