@@ -10,6 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Names are the names of the built-in profiles.
+func Names() []string { return []string{"default", "strict", "debug"} }
+
 // Profile returns the built-in profile of that name, a new copy each time:
 //
 //   - "default" for programs of all kinds, without calls that generated code does

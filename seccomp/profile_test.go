@@ -160,6 +160,14 @@ func TestProfilesAreCopies(t *testing.T) {
 	}
 }
 
+func TestEachNameIsAProfile(t *testing.T) {
+	for _, name := range Names() {
+		if _, err := Profile(name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestUnknownProfile(t *testing.T) {
 	for _, name := range []string{"", "Default", "unconfined", "default.json"} {
 		if p, err := Profile(name); err == nil || p != nil || !strings.Contains(err.Error(), "default, strict and debug") {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -41,8 +42,8 @@ type Rule struct {
 	UpstreamProxy string `json:"upstream_proxy,omitempty"`
 	// PIDHost allows the pid namespace of the launcher.
 	PIDHost bool `json:"pid_host,omitempty"`
-	// Seccomp has the names of the profiles that the user may ask for. Empty: default and
-	// strict. The user's own profiles are refused.
+	// Seccomp has the names of the built-in profiles that the user may ask for. Empty: default and
+	// strict. Files are refused: the client opens the file, and can hand in another one.
 	Seccomp []string `json:"seccomp,omitempty"`
 	// Limits are the most that a sandbox may have. Zero fields stand for the default
 	// limits of sandboxes.
@@ -204,11 +205,8 @@ func (r *Rule) complete() error {
 	if len(r.Networks) == 0 {
 		r.Networks = []spec.Network{spec.NetworkNone}
 	}
-	if err := errors.Join(r.readNetworkAllow(), r.readUpstream()); err != nil {
+	if err := errors.Join(r.readNetworkAllow(), r.readUpstream(), r.readSeccomp()); err != nil {
 		return err
-	}
-	if len(r.Seccomp) == 0 {
-		r.Seccomp = []string{"default", "strict"}
 	}
 	for _, bound := range []struct {
 		name     string
@@ -256,6 +254,18 @@ func (r *Rule) readNetworkAllow() error {
 		}
 		if err != nil {
 			return fmt.Errorf("network_allow[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (r *Rule) readSeccomp() error {
+	if len(r.Seccomp) == 0 {
+		r.Seccomp = []string{"default", "strict"}
+	}
+	for i, profile := range r.Seccomp {
+		if !slices.Contains(seccomp.Names(), profile) {
+			return fmt.Errorf("seccomp[%d]: %q is not a built-in profile; use %q", i, profile, seccomp.Names())
 		}
 	}
 	return nil

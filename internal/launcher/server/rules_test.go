@@ -22,6 +22,9 @@ func TestRulesThatAreNone(t *testing.T) {
 		"no JSON":              {"peers", "invalid character"},
 		"an unknown field":     {`{"peers":[{"user":7,"workspace":"/w"}]}`, "unknown field"},
 		"an unknown network":   {`{"peers":[{"user":7,"networks":["none","proxy"]}]}`, `networks[1]: unknown network "proxy"`},
+		"an unknown profile":   {`{"peers":[{"user":7,"seccomp":["strict","nope"]}]}`, `seccomp[1]: "nope" is not a built-in profile; use ["default" "strict" "debug"]`},
+		"a profile's file":     {`{"peers":[{"user":7,"seccomp":["/etc/profile.json"]}]}`, `seccomp[0]: "/etc/profile.json" is not a built-in profile`},
+		"a profile's no name":  {`{"peers":[{"user":7,"seccomp":[""]}]}`, `seccomp[0]: "" is not a built-in profile`},
 		"two documents":        {`{} {}`, "something follows"},
 		"no user":              {`{"peers":[{}]}`, "user: is missing"},
 		"nobody's name":        {`{"peers":[{"user":"no-such-user"}]}`, "no-such-user"},
@@ -48,6 +51,13 @@ func TestRulesThatAreNone(t *testing.T) {
 				t.Errorf("%+v, %v", r, err)
 			}
 		})
+	}
+}
+
+func TestRulesWithEachBuiltInProfile(t *testing.T) {
+	r, err := parseRules([]byte(`{"peers":[{"user":7,"seccomp":["debug","default","strict"]}]}`))
+	if err != nil || len(r.Peers[0].Seccomp) != 3 {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 
