@@ -467,6 +467,38 @@ func TestExecInASandboxWritesThePidFile(t *testing.T) {
 	}
 }
 
+// Without its id a caller cannot end a detached command. So exec ends a command whose id the caller does not learn.
+func TestDetachedExecWhoseCallerLearnsNoIDEnds(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box")
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	noFile := filepath.Join(t.TempDir(), "missing", "pid")
+	for says, test := range map[string]struct {
+		flags  []string
+		stdout *os.File
+	}{
+		noFile + ": no such file or directory; the command was ended": {flags: []string{"--pid-file", noFile}},
+		"no space left on device; the command was ended":              {stdout: full},
+	} {
+		cmd := s.command(slices.Concat([]string{"exec", "--detach"}, test.flags, []string{"box", "sleep", "1021"})...)
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		if test.stdout != nil {
+			cmd.Stdout = test.stdout
+		}
+		if err := cmd.Run(); cmd.ProcessState.ExitCode() != 125 || !strings.HasSuffix(stderr.String(), says+"\n") {
+			t.Errorf("%v, stderr %q, want %q", err, stderr.String(), says)
+		}
+		if got, all := s.sleeps("box"), s.execs("box"); len(got) > 0 || len(all) > 0 {
+			t.Errorf("%s: asleep %q, commands %+v", says, got, all)
+		}
+	}
+}
+
 // execRefusals are arguments of exec on a sandbox that it must refuse, and what
 // its one line must say.
 var execRefusals = []struct{ args, says string }{

@@ -163,7 +163,8 @@ func oldest(pids []int) (first int) {
 	return first
 }
 
-// execDetached prints the id of the command, once that runs.
+// execDetached prints the id of the command, once the command runs. If the caller does not learn the id, execDetached ends
+// the command.
 func execDetached(ctx context.Context, cmd *cli.Command, box *sandbox.Sandbox, c sandbox.Command) (r spec.Result, err error) {
 	r = spec.Result{ID: box.ID(), Status: spec.StatusExited} // of this program
 	p, err := box.Start(ctx, c)
@@ -174,11 +175,23 @@ func execDetached(ctx context.Context, cmd *cli.Command, box *sandbox.Sandbox, c
 	if err := p.Started(ctx); err != nil {
 		return r, relay.CauseOf(ctx, err)
 	}
-	if err := writePidFile(ctx, cmd, box, p); err != nil {
-		return r, err
+	err = writePidFile(ctx, cmd, box, p)
+	if err == nil {
+		_, err = fmt.Fprintln(cmd.Root().Writer, p.ID())
 	}
-	_, err = fmt.Fprintln(cmd.Root().Writer, p.ID())
-	return r, err
+	if err != nil {
+		return r, endUnknown(p, relay.CauseOf(ctx, err))
+	}
+	return r, nil
+}
+
+// endUnknown ends a detached command whose caller does not learn its id because of cause.
+func endUnknown(p *sandbox.Process, cause error) error {
+	if err := p.Kill(); err != nil {
+		return fmt.Errorf("%w; the command %s goes on: %w", cause, p.ID(), err)
+	}
+	_, _ = p.Wait() // takes the result out of the sandbox; nobody asks for it
+	return fmt.Errorf("%w; the command was ended", cause)
 }
 
 // execCommandOf is the command that the flags describe.
