@@ -264,7 +264,7 @@ func (s *lossyDisk) writeMany() []string {
 func (s *lossyDisk) turnReadOnly(t *testing.T) {
 	t.Helper()
 	fillExt4(t, s.disk)
-	time.Sleep(7 * time.Second) // ext4 writes its journal every five seconds
+	time.Sleep(15 * time.Second) // ext4 writes its journal every five seconds, and later on a busy machine
 	emptyExt4(t, s.disk)
 }
 
