@@ -152,6 +152,8 @@ const startRetry = 20 * time.Millisecond
 
 // expire ends the command. The timer calls it after the timeout.
 func (p *Process) expire() {
+	p.Live.Enter() // so that the group stays open, which the leaf needs
+	defer p.Live.Leave()
 	if p.over.Load() {
 		return
 	}
