@@ -296,6 +296,31 @@ func TestKillEndsAFrozenContainer(t *testing.T) {
 	}
 }
 
+// A container can end between the look at its state and the change of its limits.
+func TestUpdateOfAnEndedContainerSaysSoOnce(t *testing.T) {
+	p := newPlace(t)
+	s := p.spec("pause")
+	c := p.create(s)
+	child, err := c.Run(Process{Spec: s.Process})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := child.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	pids := int64(77)
+	err = c.Update(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &pids}}, IntelRdt{})
+	if !errors.Is(err, ErrNotRunning) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%v", err)
+	}
+	if err := c.Destroy(); err != nil {
+		t.Error(err)
+	}
+}
+
 // Who finds a container paused before its start asks again once it is resumed.
 func TestStatusOfAResumedContainerThatWasNotStarted(t *testing.T) {
 	p := newPlace(t)

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
+	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -29,7 +30,7 @@ var namespaceMakers = []string{
 
 // builtInProfile is the name of the profile of a sandbox. It is empty for a profile of the caller's own.
 func builtInProfile(config spec.Config) string {
-	if slices.Contains([]string{"default", "strict", "debug"}, config.Seccomp) {
+	if slices.Contains(seccomp.Names(), config.Seccomp) {
 		return config.Seccomp
 	}
 	return ""
