@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/store"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/integrity"
@@ -34,6 +35,9 @@ func (v *Session) fate() fate {
 	}
 	return fateUnknown
 }
+
+// isRemoved says that a removal of the sandbox has begun. It can have ended already.
+func (v *Session) isRemoved() bool { return statedir.RemovalBegun(v.Path()) || !v.Present() }
 
 // initOOMKills counts the processes that the kernel killed for memory in the sandbox, without
 // those of its execs. It is 0 if the count is unknown.

@@ -24,7 +24,7 @@ type commandEnd struct {
 	// asked says that the runtime has sent SIGTERM before it killed the rest after the grace.
 	asked bool
 	grace time.Duration
-	// removed says that the removal of the sandbox has begun.
+	// removed says that the removal of the sandbox has begun, and that a signal has ended the command.
 	removed bool
 	// limits are the limits of the command.
 	limits spec.Limits

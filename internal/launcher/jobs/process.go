@@ -17,7 +17,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
@@ -313,7 +312,7 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 	}
 	e := commandEnd{
 		status: exit.Status, known: waitErr == nil, cancelled: cancelled, refused: exit.Refused,
-		timedOut: p.timedOut.Load() || p.keptTimedOut(exit), removed: statedir.RemovalBegun(v.Path()),
+		timedOut: p.timedOut.Load() || p.keptTimedOut(exit), removed: exit.Status.Signaled() && v.isRemoved(),
 		grace: p.farewell.grace,
 	}
 	_, e.asked = p.farewell.graceEnd()
