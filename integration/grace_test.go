@@ -16,7 +16,7 @@ import (
 )
 
 // repository is a git repository of the host with one change that is not committed. A commit there
-// holds index.lock while its editor runs. The editor makes the file "edited" first: "git add" has the lock for a moment, too.
+// holds index.lock while its editor runs. The editor reads the pipe "edited".
 func repository(t *testing.T) (dir string, commit []string) {
 	t.Helper()
 	git, err := exec.LookPath("git")
@@ -34,7 +34,10 @@ func repository(t *testing.T) (dir string, commit []string) {
 	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("text"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return dir, []string{"sh", "-c", "git add file && GIT_EDITOR='touch edited; sleep 1009; false' git -c user.name=a -c user.email=a -c safe.directory='*' commit -a; true"}
+	if err := unix.Mkfifo(filepath.Join(dir, "edited"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir, []string{"sh", "-c", "git add file && GIT_EDITOR='cat edited; false' git -c user.name=a -c user.email=a -c safe.directory='*' commit -a; true"}
 }
 
 // git removes index.lock when SIGTERM comes. A lock that stays breaks the repository of the host.
@@ -56,7 +59,14 @@ func TestNoLockOfGitStaysInTheHostsRepository(t *testing.T) {
 			exists := func() bool { _, err := os.Lstat(lock); return err == nil }
 			args := append(append([]string{"do", "--workspace", dir, "--grace", "20s"}, c.flags...), "--")
 			p := start(t, s.command(append(args, commit...)...))
-			eventually(t, "the editor of git runs", func() bool { return wasMade(dir, "edited") })
+			// The pipe can be opened once cat itself runs. dash loses a SIGINT between its fork and the start of a program.
+			var edited *os.File
+			eventually(t, "the editor of git runs", func() (read bool) {
+				var err error
+				edited, err = os.OpenFile(filepath.Join(dir, "edited"), os.O_WRONLY|unix.O_NONBLOCK, 0)
+				return err == nil
+			})
+			defer edited.Close()
 			if !exists() {
 				t.Fatal("git holds no lock")
 			}
