@@ -259,12 +259,23 @@ func (s *lossyDisk) writeMany() []string {
 	return []string{"box", "sh", "-c", "for i in $(seq 400); do head -c 20k /dev/urandom > " + s.tree + "/many-$i; done"}
 }
 
-// turnReadOnly fills the disk until the file system of the sandbox takes no more writes. No command may look at the
-// sandbox meanwhile: the command would finish a transaction.
-func (s *lossyDisk) turnReadOnly(t *testing.T) {
+// turnReadOnly fills the disk until the file system of the sandbox loses writes. No command may look at the
+// sandbox meanwhile: the command would finish a transaction. So its first process is given.
+func (s *lossyDisk) turnReadOnly(t *testing.T, first int) {
 	t.Helper()
 	fillExt4(t, s.disk)
-	time.Sleep(15 * time.Second) // ext4 writes its journal every five seconds, and later on a busy machine
+	f, err := os.Create(filepath.Join("/proc", fmt.Sprint(first), "root", s.tree, "late"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	_, err = f.Write(bytes.Repeat([]byte("late\n"), 1<<20))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		t.Error("a full disk takes a write")
+	}
 	emptyExt4(t, s.disk)
 }
 
@@ -293,6 +304,7 @@ func TestFilesAreCopiedOutAfterATransactionOnAFailedDisk(t *testing.T) {
 	points := 0
 	for _, part := range []int{0, 60, 90} { // per cent of the failpoints
 		s.begin()
+		first := s.pid("box")
 		if got := s.run(early...); got.code != 0 {
 			t.Fatal(answered(got))
 		}
@@ -303,7 +315,7 @@ func TestFilesAreCopiedOutAfterATransactionOnAFailedDisk(t *testing.T) {
 		if part == 0 {
 			points = len(trace.Points)
 		} else {
-			s.turnReadOnly(t)
+			s.turnReadOnly(t, first)
 			s.checkCopiedOut(fmt.Sprintf("killed at failpoint %d of %d", points*part/100, points))
 		}
 		s.end()

@@ -39,9 +39,6 @@ func lasting(line string) bool {
 	case "file /run/criu.kdat": // what criu has found out about the kernel
 		return true
 	}
-	if strings.HasPrefix(line, "file /run/sandbox-runtime/@etc") { // copies of the host's files
-		return true
-	}
 	return strings.HasPrefix(line, "cgroup ") && filepath.Base(line) == "sandbox-runtime"
 }
 
@@ -177,7 +174,7 @@ func addLinks(h host) error {
 func addVolatile(h host) error {
 	for _, root := range []string{"/run", "/dev/shm"} {
 		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
-			if err == nil {
+			if err == nil && !strings.Contains(path, "/@etc") { // copies of the host's files come and go as /etc changes
 				h["file "+path] = true
 			}
 			return nil // a file that vanished meanwhile is none

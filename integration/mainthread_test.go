@@ -8,8 +8,10 @@ import (
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	ocibundle "github.com/sandbox-runtime/sandbox-runtime/integration/internal/bundle"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
@@ -112,6 +114,27 @@ func TestDeleteForceEndsAContainerWithoutItsMainThread(t *testing.T) {
 		h.run("delete", "--force", "h")
 		h.isGone()
 	})
+}
+
+// A killed process of a paused container ends when the container is resumed, on v1. Nothing is wrong with its main thread.
+func TestAKilledContainerDoesNotLackItsMainThread(t *testing.T) {
+	leavesNothing(t)
+	h := newHeadless(t)
+	h.run("pause", "h")
+	if process.IsKilled(h.pid) {
+		t.Error("killed before the kill")
+	}
+	if err := unix.Kill(h.pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if !process.IsKilled(h.pid) {
+		t.Error("not killed")
+	}
+	if got := run(t, h.command("exec", "h", "true")); got.code != 255 || !strings.Contains(got.stderr, "cannot exec in a ") {
+		t.Errorf("exec: %+v", got)
+	}
+	h.run("delete", "--force", "h")
+	h.isGone()
 }
 
 func TestSignalReachesAContainerWithoutItsMainThread(t *testing.T) {

@@ -165,7 +165,7 @@ func (c *Container) setPaused(config configs.Config) error {
 // whyNotJoined is the reason why no process can join a container, or the error. procfs does not show the
 // namespaces of an ended thread, and libcontainer joins those of the main thread.
 func (c *Container) whyNotJoined(err error) error {
-	if !c.initRuns() || !process.LacksMainThread(c.initOf().pid) || c.initEnds() {
+	if pid := c.initOf().pid; !c.initRuns() || !process.LacksMainThread(pid) || process.IsKilled(pid) || c.initEnds() {
 		return err
 	}
 	return errors.New("the main thread of the container's first process has ended: no process can join its namespaces")

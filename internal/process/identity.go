@@ -83,7 +83,7 @@ func readStat(path string) ([]string, error) {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
 	}
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 20 {
+	if len(fields) < 31-2 {
 		return nil, fs.ErrNotExist
 	}
 	return fields, nil

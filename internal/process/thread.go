@@ -3,6 +3,8 @@ package process
 import (
 	"os"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // Dir is the directory of procfs that describes a process: that of the main thread, or of another thread
@@ -28,6 +30,22 @@ func LacksMainThread(pid int) bool {
 func isRunning(dir string) bool {
 	fields, err := readStat(dir + "/stat")
 	return err == nil && !mainThreadEnded(fields)
+}
+
+// IsKilled says that SIGKILL is pending for each thread of a process that has not ended, or that the thread exits.
+// A thread in a frozen cgroup of v1 keeps the signal until the cgroup is thawed.
+func IsKilled(pid int) bool {
+	_, found := findThread(pid, func(dir string) bool {
+		fields, err := readStat(dir + "/stat")
+		return err == nil && !isExiting(fields) && !isKillPending(fields)
+	})
+	return !found
+}
+
+// isKillPending looks at the signals that are pending for a thread (field 31): the kernel sends SIGKILL to each.
+func isKillPending(fields []string) bool {
+	pending, err := strconv.ParseUint(fields[31-3], 10, 64)
+	return err == nil && pending&(1<<(unix.SIGKILL-1)) != 0
 }
 
 // findThread finds a thread of a process for which a condition on its directory of procfs holds.
