@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"sandbox", "sandbox/sandboxtest", "internal/launcher/takeover"},
 	{"internal/container/filtercache", "internal/launcher/images", "internal/launcher/ratchet", "internal/launcher/record"},
 	{"internal/launcher/filewatch", "internal/launcher/handed", "internal/launcher/integrity", "internal/network/networks", "internal/launcher/pool", "internal/launcher/throttle", "internal/launcher/trash"},
-	{"internal/changes/overlay"},
+	{"internal/changes/overlay", "internal/launcher/part"},
 	{"internal/launcher/jobs"},
 	{"internal/launcher", "internal/launcher/server"},
 	{"sandbox/launcher", "sandbox/tenant", "internal/cli/configflags", "internal/cli/copying", "internal/cli/doctor", "internal/container/frontend", "internal/cli/processes", "internal/cli/relay", "internal/cli/resourceflags"},
@@ -56,7 +56,7 @@ var onlyImporter = map[string]string{
 // needCgo are the packages that may. All others build without, and so do
 // those that import only them.
 var needCgo = []string{"seccomp/compile", "internal/container", "internal/container/filtercache", "internal/launcher/handed", "internal/launcher/record", "internal/launcher/filewatch",
-	"internal/launcher/integrity", "internal/network/networks", "internal/launcher/throttle", "internal/launcher/trash", "internal/changes/overlay", "internal/launcher/jobs", "internal/launcher", "internal/launcher/server",
+	"internal/launcher/integrity", "internal/network/networks", "internal/launcher/throttle", "internal/launcher/trash", "internal/changes/overlay", "internal/launcher/jobs", "internal/launcher/part", "internal/launcher", "internal/launcher/server",
 	"internal/cli/doctor", "internal/container/frontend", "sandbox/launcher", "internal/cli/commandline", "internal/cli/completion", "internal/container/oci", "internal/cli/registration",
 	"internal/cli/connection", "internal/cli/admin", "internal/cli/changes", "internal/cli/images", "internal/cli/sandboxes", "internal/cli/containers", "cmd/sandbox-runtime", "cmd/sandbox-oci"}
 

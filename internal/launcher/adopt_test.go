@@ -167,7 +167,7 @@ func TestIdleSandboxesCostTheirLauncherNothing(t *testing.T) {
 		return l.sessions.Len() == 0 && runtime.NumGoroutine() <= before && len(openFiles(t)) <= len(files)
 	})
 	for _, id := range ids {
-		group, err := l.find.group(id)
+		group, err := l.parts.Group(id)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -397,7 +397,7 @@ func TestABrokenBlankIsNotClaimed(t *testing.T) {
 			}
 			testhost.Eventually(t, "another blank", func() bool {
 				s := poolOf(t, l)
-				now, err := l.find.directories()
+				now, err := l.parts.Directories()
 				return err == nil && s.Stale > stale && s.Ready == 1 && !slices.Equal(now, old)
 			})
 			l.StopPool()
@@ -409,7 +409,7 @@ func TestABrokenBlankIsNotClaimed(t *testing.T) {
 
 func directoriesOf(t *testing.T, l *Launcher) []string {
 	t.Helper()
-	ids, err := l.find.directories()
+	ids, err := l.parts.Directories()
 	if err != nil || len(ids) == 0 {
 		t.Fatalf("%v, %v", ids, err)
 	}
@@ -419,7 +419,7 @@ func directoriesOf(t *testing.T, l *Launcher) []string {
 // initOfBlank finds PID 1 of a blank by its cgroup.
 func initOfBlank(t *testing.T, l *Launcher, id string) int {
 	t.Helper()
-	group, err := l.find.group(id)
+	group, err := l.parts.Group(id)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -156,14 +156,6 @@ func (m *creation) create(ctx context.Context) (_ *Sandbox, err error) {
 		if m.conn != nil {
 			err = errors.Join(err, m.conn.Close())
 		}
-		if errors.Is(err, fault.ErrExists) { // another object has the name
-			if m.group != nil { // no other object has this name
-				err = errors.Join(err, m.group.Delete(context.WithoutCancel(ctx)))
-			}
-			x := removal{launcher: l, id: id, state: state, record: &m.record}
-			err = errors.Join(err, l.networks().Disconnect(context.WithoutCancel(ctx), id), x.releaseIDs(), x.releaseImage(context.WithoutCancel(ctx)), state.Remove())
-			return
-		}
 		if undo := l.removeHeld(context.WithoutCancel(ctx), id, state); undo != nil {
 			state.Release()
 			err = errors.Join(err, undo)
@@ -225,28 +217,24 @@ func (m *creation) create(ctx context.Context) (_ *Sandbox, err error) {
 func (l *Launcher) removeTraces(ctx context.Context, id string, state *statedir.Dir) error {
 	left, err := l.ids.Claimed(id)
 	if err == nil && !left && statedir.Exists(filepath.Join(l.State, id)) {
-		left, err = l.find.traced(id) // a container exists, and the quick look for a claim can miss it
+		left, err = l.parts.Traced(id) // a container exists, and the quick look for a claim can miss it
 	}
 	// A claim can have given a blank with this id another name. The quick look can miss the blank's user ids.
 	mayBeBlank := strings.HasPrefix(id, idPrefix)
 	if err != nil || !left && !mayBeBlank {
 		return err
 	}
-	if moved, err := l.find.movedIDs(); err != nil || moved[id] != "" {
+	if moved, err := l.parts.MovedIDs(); err != nil || moved[id] != "" {
 		return errors.Join(err, &fault.SandboxError{ID: id, Err: errMoved}) // the other name may be that of another user
 	}
 	if !left {
 		return nil
 	}
-	group, err := l.find.group(id)
+	x, err := l.parts.Open(id, state.Path, nil)
 	if err != nil {
 		return err
 	}
-	x := &removal{launcher: l, id: id, state: state, group: group}
-	if err := x.removeKernel(ctx); err != nil {
-		return err
-	}
-	return l.ids.ReleaseAll(id)
+	return l.parts.Release(ctx, x)
 }
 
 // unlessContainer returns the error, with the id, if a container of the OCI commands has the id.

@@ -40,7 +40,7 @@ func (l *Launcher) servesRequests() bool { return l.aside != nil }
 // finishes ends the processes of a sandbox, takes its record, and leaves the rest for later. If it
 // returns false, the caller must finish the removal.
 func (a *finisher) finishes(ctx context.Context, x *removal) bool {
-	if a == nil || x.record == nil {
+	if a == nil || x.parts.Record == nil {
 		return false
 	}
 	select {
@@ -54,7 +54,7 @@ func (a *finisher) finishes(ctx context.Context, x *removal) bool {
 		<-a.waiting
 		return false
 	}
-	_ = x.releaseImage(ctx) // a removal of the image can follow at once; finish repeats it, and has the error
+	_ = x.launcher.parts.ReleaseImage(ctx, x.parts) // a removal of the image can follow at once; finish repeats it, and has the error
 	x.launcher.tending.Go(func() {
 		a.finishing <- struct{}{}
 		descriptor.Close(held...)
@@ -79,18 +79,19 @@ func (a *finisher) finishes(ctx context.Context, x *removal) bool {
 // holdMounts keeps nothing of a sandbox with directories of the caller: the caller may remove the device of such a
 // directory as soon as the sandbox has gone. The files of an image are the launcher's own.
 func (x *removal) holdMounts() (files []*os.File) {
-	c := x.record.Config
+	r := x.parts.Record
+	c := r.Config
 	if c.Rootfs != "" || c.Workspace != "" || len(c.Binds) > 0 || len(c.Overlays) > 0 {
 		return nil
 	}
-	mounts, _ := record.OpenMounts(x.record.Init) // after an error the end of PID 1 takes longer, or PID 1 has ended
-	store, _ := record.TakeStore(x.record.Init)   // as above
+	mounts, _ := record.OpenMounts(r.Init) // after an error the end of PID 1 takes longer, or PID 1 has ended
+	store, _ := record.TakeStore(r.Init)   // as above
 	return []*os.File{mounts, store}
 }
 
 // leave ends all processes of a healthy sandbox, and takes its record: then no sandbox has the id.
 func (x *removal) leave() error {
-	if err := x.end(); err != nil {
+	if err := x.parts.End(); err != nil {
 		return err
 	}
 	if err := x.endLevels(); err != nil {

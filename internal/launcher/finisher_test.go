@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/part"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/trash"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
@@ -42,7 +43,7 @@ func TestARemovalIsFinishedAside(t *testing.T) {
 	if init.Lives() {
 		t.Error("PID 1 lives")
 	}
-	if group, err := l.find.group("box"); err != nil {
+	if group, err := l.parts.Group("box"); err != nil {
 		t.Error(err)
 	} else if pids, err := group.Procs(); err != nil || len(pids) > 0 {
 		t.Errorf("left in the cgroup: %d, %v", pids, err)
@@ -130,7 +131,7 @@ func TestRemovalsHoldNoMountsOfTheCaller(t *testing.T) {
 		{spec.Config{Image: "app", Binds: []spec.Bind{{Source: "/srv"}}}, 0}, {spec.Config{Overlays: []string{"/srv"}}, 0},
 	} {
 		r.Config = hold.config
-		held := (&removal{record: &r}).holdMounts()
+		held := (&removal{parts: &part.Remains{Record: &r}}).holdMounts()
 		descriptor.Close(held...)
 		if len(held) != hold.want {
 			t.Errorf("%+v: %d mounts are held, want %d", hold.config, len(held), hold.want)
@@ -191,7 +192,7 @@ func TestFewRemovalsAreUnfinished(t *testing.T) {
 		if err := createUp(t, l, "", inMemory("", spec.Config{}).Config).Close(); err != nil {
 			t.Fatal(err)
 		}
-		ids, err := l.find.directories()
+		ids, err := l.parts.Directories()
 		if err != nil {
 			t.Fatal(err)
 		}

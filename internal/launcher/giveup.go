@@ -54,7 +54,7 @@ const killAgain = 100 * time.Millisecond
 func (l *Launcher) killOnce(id string) []int {
 	ctx, cancel := context.WithTimeout(context.Background(), killAgain)
 	defer cancel()
-	group, err := l.find.group(id)
+	group, err := l.parts.Group(id)
 	if err != nil {
 		return nil
 	}

@@ -168,7 +168,7 @@ func TestHostWithoutRoomKeepsWritesInMemory(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", c, err, want)
 		}
 	}
-	if ids, err := l.find.knownIDs(); err != nil || len(ids) != 1 {
+	if ids, err := l.parts.KnownIDs(); err != nil || len(ids) != 1 {
 		t.Errorf("left of what was refused: %q, %v", ids, err)
 	}
 }

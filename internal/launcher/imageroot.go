@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/images"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/part"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -29,11 +29,6 @@ type imageRoot struct {
 }
 
 func (i imageRoot) close() { descriptor.Close(i.tree) }
-
-// imageUse names a sandbox in the store of images, which several state roots can share.
-func (l *Launcher) imageUse(id string) string {
-	return images.SandboxUse(id, strings.TrimSuffix(l.CgroupPrefix(), "-"))
-}
 
 // layerImages are the images below layers: [overlay.Images].
 type layerImages struct{ keeper *images.Keeper }
@@ -58,7 +53,7 @@ func (m *creation) useImage(ctx context.Context) error {
 	if m.asked.Image == "" {
 		return nil
 	}
-	used, err := m.launcher.images.Use(ctx, m.from.UID, m.asked.Image, m.launcher.imageUse(m.id))
+	used, err := m.launcher.images.Use(ctx, m.from.UID, m.asked.Image, part.ImageUse(m.launcher.Roots, m.id))
 	if err != nil {
 		return fault.Refusal(fmt.Errorf("image: %w", err))
 	}
@@ -84,7 +79,7 @@ func (m *creation) holdImage(ctx context.Context) error {
 	if c.Image == "" || !c.Writable || c.Storage != spec.StorageDisk {
 		return nil
 	}
-	return m.launcher.images.Hold(ctx, m.from.UID, m.image.id, m.launcher.imageUse(m.id))
+	return m.launcher.images.Hold(ctx, m.from.UID, m.image.id, part.ImageUse(m.launcher.Roots, m.id))
 }
 
 // openRoot is [rootfs.Open]. Before Linux 6.15 the kernel copies no part of a detached mount (open_tree(2)). Then the image

@@ -219,7 +219,7 @@ func isEmptyDir(top *os.File, name string) bool {
 // Unapplied returns the ids of the stopped sandboxes that have files of their own on disk and are
 // tied to no process. Prune keeps these sandboxes: their files can be applied or saved.
 func (l *Launcher) Unapplied() ([]string, error) {
-	ids, err := l.find.directories()
+	ids, err := l.parts.Directories()
 	var all []string
 	for _, id := range ids {
 		if may, err := l.mayPrune(id); err == nil && may && l.hasWork(id) {

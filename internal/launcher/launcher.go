@@ -30,6 +30,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/idrange"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/images"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/part"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/trash"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
@@ -65,7 +66,7 @@ type Launcher struct {
 	claimAnswer  time.Duration
 	snapshotting turn
 
-	find     finder
+	parts    *part.Parts
 	ids      idrange.Ranges
 	filters  filtercache.Cache
 	sessions *jobs.Sessions
@@ -103,7 +104,7 @@ func New(d Dirs) (*Launcher, error) {
 	d.State, d.Data = state, data
 	host, ids := sync.OnceValues(cgroups.Probe), idrange.Ranges{Data: data, Root: state}
 	l := &Launcher{
-		Roots: d, host: host, ids: ids, find: finder{d, host, ids},
+		Roots: d, host: host, ids: ids,
 		filters: filtercache.Cache{Data: data}, packages: conffiles.Reader{Keep: packageFile{data}},
 		self: sync.OnceValues(func() (process.ID, error) { return process.Of(os.Getpid()) }),
 		// All sandboxes share one file of the agent, which saves each 30 kB of memory. The end of
@@ -118,9 +119,10 @@ func New(d Dirs) (*Launcher, error) {
 	}
 	l.sweeper = trash.NewSweeper()
 	l.trash = trash.New(data, l.sweeper)
+	l.parts = part.New(part.Config{Roots: d, Host: host, IDs: ids, Handed: l.handed, Trash: l.trash, Images: l.images})
 	l.layers = overlay.NewKeeper(l.Roots, l.self, layerImages{l.images}, l.sweeper, l.trash, &l.tending)
 	l.sessions = jobs.New(jobs.Config{
-		Roots: l.Roots, Self: l.self, OpenGroup: l.find.group, FilesProgram: l.filesProgram,
+		Roots: l.Roots, Self: l.self, OpenGroup: l.parts.Group, FilesProgram: l.filesProgram,
 		Layers: l.layers, Tending: &l.tending, Traffic: l.networks().Traffic, Refusals: l.networks().Refusals,
 		TellsFailures: l.networks().TellsFailures,
 		Alone: func(ctx context.Context, v *jobs.Session, f func() error) error {

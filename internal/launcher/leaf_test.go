@@ -90,7 +90,7 @@ func TestAClaimTakesTheLeafOfTheBlank(t *testing.T) {
 // A leaf takes memory: only the blank that is claimed next has one.
 func TestTheOtherBlanksHaveNoLeaf(t *testing.T) {
 	l := newPooledLauncher(t, 3)
-	blanks, err := l.find.directories()
+	blanks, err := l.parts.Directories()
 	if err != nil {
 		t.Fatal(err)
 	}

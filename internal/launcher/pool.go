@@ -80,7 +80,7 @@ func (l *Launcher) checkBlank(ctx context.Context, b *blank, isNext bool) error 
 // removeUnmade removes the rests of killed launchers: blanks, and sandboxes that were made or removed only
 // in part.
 func (l *Launcher) removeUnmade(failed func(error)) {
-	ids, err := l.find.directories()
+	ids, err := l.parts.Directories()
 	if err != nil {
 		failed(err)
 	}

@@ -18,7 +18,7 @@ import (
 // that the sandbox is up. If a killed process has left such a sandbox half changed, Prune finishes the
 // change. A stopped sandbox with unapplied files on disk stays, too: see [Launcher.Unapplied].
 func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
-	ids, err := l.find.knownIDs()
+	ids, err := l.parts.KnownIDs()
 	if err != nil {
 		return nil, err
 	}
@@ -34,13 +34,13 @@ func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
 			pruned = append(pruned, id)
 		}
 	}
-	errs = append(errs, l.pruneDrafts(), l.trash.Empty(ctx), l.networks().Prune(ctx, l.find.knownIDs))
+	errs = append(errs, l.pruneDrafts(), l.trash.Empty(ctx), l.networks().Prune(ctx, l.parts.KnownIDs))
 	return pruned, errors.Join(errs...)
 }
 
 // Traced says whether something of a sandbox is left, also where its directory in the state
 // root is lost.
-func (l *Launcher) Traced(id string) (bool, error) { return l.find.traced(id) }
+func (l *Launcher) Traced(id string) (bool, error) { return l.parts.Traced(id) }
 
 // pruneOne removes a sandbox. It does nothing if the sandbox is up, if another process holds it,
 // or if another process has removed it meanwhile.
@@ -66,7 +66,7 @@ func (l *Launcher) pruneOne(ctx context.Context, id string) (removed bool, err e
 		return false, err
 	}
 	if !hasDirectory {
-		if isTraced, err := l.find.traced(id); err != nil || !isTraced {
+		if isTraced, err := l.parts.Traced(id); err != nil || !isTraced {
 			return false, errors.Join(err, state.Remove())
 		}
 	}

@@ -7,16 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/part"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -157,7 +154,7 @@ func (l *Launcher) holdID(ctx context.Context, id string) (*statedir.Dir, error)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		traced, err := l.find.traced(id)
+		traced, err := l.parts.Traced(id)
 		if err != nil {
 			return nil, err
 		}
@@ -194,14 +191,9 @@ type removal struct {
 	launcher *Launcher
 	id       string
 	state    *statedir.Dir
-	group    *cgroups.Group
-	// record is nil if it is missing or damaged.
-	record *record.Record
+	parts    *part.Remains
 	// levels are the users whose levels of the name end.
 	levels []uint32
-	// store is open if a client may hold it. PID 1 leads to the store: once PID 1 has ended, nothing
-	// is handed out any more.
-	store *os.File
 }
 
 // recordOrNil returns nil if the record is missing or damaged.
@@ -212,22 +204,15 @@ func recordOrNil(r record.Record, err error) *record.Record {
 	return &r
 }
 
-// beginRemoval notes that the removal begins, and opens what leads to the parts of the sandbox. r is
+// beginRemoval notes that the removal begins, and opens the parts of the sandbox. r is
 // the record, or nil if it is missing or damaged. The caller must finish the removal.
 func (l *Launcher) beginRemoval(id string, state *statedir.Dir, r *record.Record) (*removal, error) {
 	l.finishJoin(id, r)
 	statedir.NoteRemoval(state.Path)
-	x := &removal{launcher: l, id: id, state: state, record: r}
-	err := l.dropDamagedNames(id, state.Path)
-	if err == nil {
-		x.group, err = l.find.group(id)
-	}
-	if err != nil {
+	x := &removal{launcher: l, id: id, state: state}
+	var err error
+	if x.parts, err = l.parts.Open(id, state.Path, r); err != nil {
 		return nil, x.giveUp(err)
-	}
-	if r != nil {
-		x.store = l.handed.TakeOpen(id, state.Path, *r)
-		l.abandonImage(*r)
 	}
 	return x, nil
 }
@@ -251,15 +236,16 @@ func (l *Launcher) finishJoin(id string, r *record.Record) {
 // endCommands lets the commands of a sandbox that is up end by themselves, during its grace or until
 // ctx ends. The next steps kill the rest.
 func (x *removal) endCommands(ctx context.Context) {
-	if x.record == nil || !x.record.Init.Lives() {
+	r := x.parts.Record
+	if r == nil || !r.Init.Lives() {
 		return
 	}
-	group, err := x.launcher.find.group(x.id) // holds descriptors that the steps after this do not need
+	group, err := x.launcher.parts.Group(x.id) // holds descriptors that the steps after this do not need
 	if err != nil {
 		return
 	}
 	defer func() { _ = group.Close() }() // closes descriptors only
-	jobs.EndAll(group, x.record.Config.Grace.Time(), ctx.Done())
+	jobs.EndAll(group, r.Config.Grace.Time(), ctx.Done())
 }
 
 // giveUp takes the record of a sandbox that cannot be removed whole, and describes the error. Without its
@@ -274,12 +260,9 @@ func (x *removal) finish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statedir.CleanupTime)
 	defer cancel()
 	l := x.launcher
-	err := x.removeKernel(ctx)
+	err := l.parts.Release(ctx, x.parts)
 	if err == nil {
-		err = l.networks().Disconnect(ctx, x.id)
-	}
-	if err == nil {
-		err = errors.Join(jobs.TruncateOutputs(x.state.Path), x.removeImages(), x.releaseIDs(), x.releaseImage(ctx), l.networks().RemoveLevelDrafts(x.id))
+		err = jobs.TruncateOutputs(x.state.Path)
 	}
 	l.sessions.Forget(x.id)
 	l.children.Reap()
@@ -296,134 +279,4 @@ func (x *removal) endLevels() error {
 		errs = append(errs, x.launcher.networks().ForgetLevel(x.id, uid))
 	}
 	return errors.Join(errs...)
-}
-
-// dropDamagedNames removes a file of names that cannot be read or that names objects of others.
-// Without this file the removal looks for the sandbox's objects by its id. The caller removes
-// the sandbox and must hold its directory, dir.
-func (l *Launcher) dropDamagedNames(id, dir string) error {
-	if _, _, err := l.NamesOf(id); err == nil {
-		return nil
-	}
-	return os.Remove(filepath.Join(dir, record.NamesFile))
-}
-
-// removeKernel removes the cgroups of the sandbox and its state in libcontainer, if they exist.
-func (x *removal) removeKernel(ctx context.Context) (err error) {
-	l := x.launcher
-	if x.record != nil {
-		defer func() { l.handed.Leave(x.id, *x.record, x.store, err == nil) }()
-		if x.vanish(ctx) == nil {
-			return nil
-		}
-	}
-	if err := errors.Join(x.group.LiftThrottles(), x.group.Kill(ctx)); err != nil {
-		return err
-	}
-	err = l.discardContainer(x.id, x.group)
-	if errors.Is(err, container.ErrForeign) { // the container is not the sandbox's, and stays
-		err = nil
-	}
-	return errors.Join(err, x.group.Delete(ctx))
-}
-
-// discardContainer removes the state of the sandbox's container. A claim that was cut short leaves the
-// state with the id of the blank.
-func (l *Launcher) discardContainer(id string, group *cgroups.Group) error {
-	names, _, err := l.NamesOf(id)
-	if err == nil && names.Made != id {
-		err = container.DiscardIn(l.State, names.Made, group.Path())
-	}
-	return errors.Join(err, container.DiscardIn(l.State, id, group.Path()))
-}
-
-// releaseIDs releases the sandbox's range of user ids. Without a record it releases all ranges that
-// are claimed in the sandbox's name.
-func (x *removal) releaseIDs() error {
-	made, err := x.objectID()
-	if made == "" || err != nil {
-		return err
-	}
-	if x.record != nil && x.record.IDBase != 0 {
-		return x.launcher.ids.Release(made, x.record.IDBase)
-	}
-	return x.launcher.ids.ReleaseAll(made)
-}
-
-// objectID is the id in the names of the sandbox's objects. The id is empty if another sandbox has these objects:
-// a killed claim leaves the empty directory of its blank.
-func (x *removal) objectID() (string, error) {
-	names, known, err := x.launcher.NamesOf(x.id)
-	if known || err != nil {
-		return names.Made, err
-	}
-	moved, err := x.launcher.find.movedIDs()
-	if moved[x.id] != "" || err != nil {
-		return "", err
-	}
-	return names.Made, nil
-}
-
-// releaseImage ends the use of the image that is the sandbox's root. Without a record the sandbox may have one.
-func (x *removal) releaseImage(ctx context.Context) error {
-	if x.record != nil && x.record.Config.Image == "" {
-		return nil
-	}
-	return x.launcher.images.Release(ctx, x.launcher.imageUse(x.id))
-}
-
-// removeImages gives the images of the sandbox's files to the trash.
-func (x *removal) removeImages() error {
-	l := x.launcher
-	made, err := x.objectID()
-	if made == "" || err != nil {
-		return err
-	}
-	all, err := l.Images()
-	errs := []error{err}
-	all = slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, l.ImagePrefix(made)) })
-	if x.record != nil {
-		l.handed.RetireImages(x.state.Path, x.record.UID, all)
-	}
-	for _, name := range all {
-		errs = append(errs, l.trash.Discard(l.ImagePath(name)))
-	}
-	return errors.Join(errs...)
-}
-
-// vanishTime is how long a PID 1 that was killed may take to end in the quick
-// way of removing a sandbox.
-const vanishTime = 100 * time.Millisecond
-
-// vanish is the quick way to remove a healthy sandbox: vanish does not search each hierarchy for
-// processes. If it returns an error, the caller must remove the sandbox the thorough way, which
-// repeats all these steps.
-func (x *removal) vanish(ctx context.Context) error {
-	if err := x.end(); err != nil {
-		return err
-	}
-	if err := x.group.Delete(ctx); err != nil {
-		return err
-	}
-	return x.launcher.discardContainer(x.id, x.group)
-}
-
-// end ends all processes of a healthy sandbox: the end of PID 1 ends its pid namespace.
-func (x *removal) end() error {
-	if x.record.Config.PID == spec.PIDHost { // the end of PID 1 ends no other process
-		return errors.ErrUnsupported
-	}
-	init, err := x.record.Init.Kill()
-	if err != nil {
-		return err
-	}
-	defer init.Close()
-	// The kernel ends the pid namespace during the next steps.
-	if frozen, err := x.group.Frozen(); err == nil && frozen { // a killed process ends only after it has left the v1 freezer
-		return &fault.SandboxError{ID: x.id, Err: fault.ErrPaused}
-	}
-	if err := x.group.LiftThrottles(); err != nil {
-		return err
-	}
-	return init.Await(vanishTime)
 }

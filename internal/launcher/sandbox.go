@@ -150,7 +150,7 @@ func (l *Launcher) info(id string) (spec.Info, error) {
 
 // paused says whether a user has paused a sandbox.
 func (l *Launcher) paused(id string) bool {
-	group, err := l.find.group(id)
+	group, err := l.parts.Group(id)
 	if err != nil {
 		return false
 	}
@@ -165,7 +165,7 @@ func (l *Launcher) paused(id string) bool {
 // stopped, or be there only in part. If may is not nil, List keeps only those for whose owner may
 // returns true.
 func (l *Launcher) List(_ context.Context, may func(owner uint32) bool) ([]spec.Info, error) {
-	ids, err := l.find.directories()
+	ids, err := l.parts.Directories()
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ func newTestLauncherIn(t *testing.T, data string) *Launcher {
 	}
 	t.Cleanup(func() {
 		// All that there is a trace of: a test that fails leaves sandboxes up.
-		ids, err := l.find.knownIDs()
+		ids, err := l.parts.KnownIDs()
 		if err != nil {
 			t.Error(err)
 		}
@@ -61,7 +61,7 @@ func newTestLauncherIn(t *testing.T, data string) *Launcher {
 // checkNothingLeft looks at all that a sandbox of this root could leave.
 func checkNothingLeft(t *testing.T, l *Launcher) {
 	t.Helper()
-	if known, err := l.find.knownIDs(); err != nil || len(known) > 0 {
+	if known, err := l.parts.KnownIDs(); err != nil || len(known) > 0 {
 		t.Errorf("left: %v, %v", known, err)
 	}
 	entries, err := os.ReadDir(l.State)

@@ -92,7 +92,7 @@ func (l *Launcher) roomForSnapshot(ctx context.Context, uid uint32) error {
 	if err != nil {
 		return err
 	}
-	moved, err := l.find.movedIDs()
+	moved, err := l.parts.MovedIDs()
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (l *Launcher) roomForSnapshot(ctx context.Context, uid uint32) error {
 
 // pruneDrafts removes the drafts of snapshots that no sandbox needs.
 func (l *Launcher) pruneDrafts() error {
-	ids, err := l.find.directories()
+	ids, err := l.parts.Directories()
 	if err != nil {
 		return err
 	}

@@ -489,7 +489,12 @@ func TestRemovalThatWasKilledEarlyIsSaidToHaveBegun(t *testing.T) {
 		t.Fatal(out.stderr)
 	}
 	statedir.NoteRemoval(l.Dir("box"))
-	l.abandonImage(recordOf(t, l, "box"))
+	r := recordOf(t, l, "box")
+	begun, err := l.parts.Open("box", l.Dir("box"), &r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = begun.Group.Close() // closes descriptors only
 	if _, err := layersOf(t, sb, false); err == nil || !strings.Contains(err.Error(), "run down again") {
 		t.Errorf("layers of files that were given up: %v", err)
 	}

@@ -115,15 +115,3 @@ func (l *Launcher) makeImage(id string, limits store.Limits) (name string, f *os
 	}
 	return name, f, nil
 }
-
-// abandonImage drops the unwritten data of a sandbox's image, so that a removal does not wait until
-// the kernel has written files that nobody will read. After a failure the kernel writes the files.
-// After abandonImage the files cannot be used any more, so the caller must note the removal first.
-func (l *Launcher) abandonImage(r record.Record) {
-	f, err := record.OpenStore(r.Init)
-	if err != nil {
-		return // PID 1 has ended
-	}
-	defer f.Close()
-	_ = r.Backend(l.Roots).Abandon(f)
-}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/part"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
@@ -172,12 +173,12 @@ func TestAThrottledSandboxIsEnded(t *testing.T) {
 	sb := throttledBox(t, l)
 	writeSlowly(t, sb)
 	r := sb.session.Current()
-	group, err := l.find.group(sb.ID())
+	group, err := l.parts.Group(sb.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer group.Close()
-	if err := (&removal{launcher: l, id: sb.ID(), group: group, record: &r}).end(); err != nil || r.Init.Lives() {
+	if err := (&part.Remains{ID: sb.ID(), Group: group, Record: &r}).End(); err != nil || r.Init.Lives() {
 		t.Errorf("%v; PID 1 lives: %v", err, r.Init.Lives())
 	}
 }
