@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/part"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/pool"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
-	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -41,20 +41,20 @@ type template struct {
 
 // templateOf returns the template for a request. The reason is not empty if no blank can serve the
 // request. image is the one that the name in the request means for the user now.
-func templateOf(r protocol.Create, from Sources, image imageRoot) (t template, reason string) {
+func templateOf(r protocol.Create, from Sources, image part.ImageRoot) (t template, reason string) {
 	c := r.Config
 	t = template{Path: r.Path, Home: r.Home, UID: from.UID, Config: spec.Config{
 		Storage: c.Storage, Seccomp: c.Seccomp, User: &spec.User{UID: c.User.UID, GID: c.User.GID},
 		Limits: spec.Limits{ShmSize: c.Limits.ShmSize, Disk: c.Limits.Disk, Files: c.Limits.Files},
 	}}
-	if from.peer() != nil {
+	if from.Peer() != nil {
 		t.GIDs = from.GIDs
 	}
 	if c.Image != "" { // such a root has no programs of the host's PATH
 		t.Path, t.Home = "", ""
-		t.Config.Image, t.ImageFiles = image.id, image.files
+		t.Config.Image, t.ImageFiles = image.ID, image.Files
 	}
-	blank, err := completed(t.Config, c.Storage)
+	blank, err := part.Completed(t.Config, c.Storage)
 	switch other := unclaimable(r); {
 	case r.From != "":
 		return t, "snapshot"
@@ -64,7 +64,7 @@ func templateOf(r protocol.Create, from Sources, image imageRoot) (t template, r
 		return t, "overlays"
 	case c.Workspace != "" && (record.Record{Config: c}).TakesWorkspace() != nil:
 		return t, "binds"
-	case isProfileFile(c.Seccomp):
+	case part.IsProfileFile(c.Seccomp):
 		return t, "seccomp"
 	case err != nil: // a disk in memory that is larger than the default memory
 		return t, "limits"
@@ -138,7 +138,7 @@ func (l *Launcher) newBlank(ctx context.Context, kind string, isNext bool) (_ *b
 	ctx, cancel := context.WithTimeout(ctx, blankTime)
 	defer cancel()
 	image, err := l.openImage(ctx, t)
-	defer image.close()
+	defer image.Close()
 	if err != nil {
 		return nil, cmp.Or(ctx.Err(), unwanted(err))
 	}
@@ -150,13 +150,12 @@ func (l *Launcher) newBlank(ctx context.Context, kind string, isNext bool) (_ *b
 	if err := record.MarkBlank(state.Path); err != nil {
 		return nil, errors.Join(err, state.Remove())
 	}
-	m := &creation{
-		launcher: l, id: id, state: state, from: Sources{UID: t.UID, GIDs: t.GIDs}, hostMounts: &l.hostMounts, image: image,
-		request: protocol.Create{Name: id, Config: t.Config, Path: t.Path, Home: t.Home},
-	}
+	request := protocol.Create{Name: id, Config: t.Config, Path: t.Path, Home: t.Home}
+	m := &creation{Making: l.parts.NewMaking(id, request, Sources{UID: t.UID, GIDs: t.GIDs}), launcher: l, state: state}
+	m.HostMounts, m.Image = &l.hostMounts, image
 	b := &blank{m, t.ImageFiles}
 	err = m.untilOver(ctx, func() error {
-		if err := m.makeAnew(ctx); err != nil {
+		if err := m.Make(ctx); err != nil {
 			return err
 		}
 		if err := b.checkImage(ctx); err != nil { // a removal of the image has not seen the blank
@@ -174,9 +173,9 @@ func (l *Launcher) newBlank(ctx context.Context, kind string, isNext bool) (_ *b
 		}
 		return nil, errors.Join(err, left)
 	}
-	m.image = imageRoot{}
-	m.root = nil // the rest of its plan takes more memory than PID 1
-	if got := m.record.Config.Storage; got != t.Config.Storage {
+	m.Image = part.ImageRoot{}
+	m.DropPlan()
+	if got := m.Record.Config.Storage; got != t.Config.Storage {
 		return nil, errors.Join(fmt.Errorf("its files are in %s, and not on %s", got, t.Config.Storage), b.remove(ctx))
 	}
 	return b, nil
@@ -186,13 +185,13 @@ func (l *Launcher) newBlank(ctx context.Context, kind string, isNext bool) (_ *b
 // the command takes 0.5 ms less with a leaf, but a leaf takes a third of the memory of a blank.
 func (b *blank) setLeaf(ctx context.Context, isNext bool) error {
 	if isNext {
-		if b.leaf == nil {
-			b.leaf, _ = b.launcher.sessions.MakeFirstLeaf(b.id, b.record) // after an error the first command makes its own leaf
+		if b.Leaf == nil {
+			b.Leaf, _ = b.launcher.sessions.MakeFirstLeaf(b.ID, b.Record) // after an error the first command makes its own leaf
 		}
 		return nil
 	}
-	leaf := b.leaf
-	b.leaf = nil
+	leaf := b.Leaf
+	b.Leaf = nil
 	return leaf.Remove(ctx)
 }
 
@@ -202,12 +201,12 @@ const blankTime = 30 * time.Second
 // remove removes a blank that nobody has claimed.
 func (b *blank) remove(ctx context.Context) error {
 	var err error
-	if b.conn != nil {
-		err = b.conn.Close()
+	if b.Conn != nil {
+		err = b.Conn.Close()
 	}
-	err = errors.Join(err, b.leaf.Close())
-	b.shown.Close()
-	if undo := b.launcher.removeHeld(context.WithoutCancel(ctx), b.id, b.state); undo != nil {
+	err = errors.Join(err, b.Leaf.Close())
+	b.Shown.Close()
+	if undo := b.launcher.removeHeld(context.WithoutCancel(ctx), b.ID, b.state); undo != nil {
 		b.state.Release()
 		return errors.Join(err, undo)
 	}
@@ -227,32 +226,19 @@ func (b *blank) check(ctx context.Context, answerTime time.Duration) error {
 	var looks sync.WaitGroup
 	var files, programs error
 	looks.Go(func() { files = b.checkFiles() })
-	looks.Go(func() { programs = b.checkLanguages(nil) })
+	looks.Go(func() { programs = b.CheckLanguages(nil) })
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime) // a paused one does not answer
 	defer cancel()
-	_, err := b.conn.Detached(ctx)
+	_, err := b.Conn.Detached(ctx)
 	looks.Wait()
 	return cmp.Or(files, programs, err)
 }
 
 // checkFiles returns an error if a file of the host that the blank shows has changed.
 func (b *blank) checkFiles() error {
-	changed, err := b.stamps.Changed()
+	changed, err := b.Stamps.Changed()
 	if err == nil && changed != "" {
 		err = fmt.Errorf("%s has changed", changed)
-	}
-	return err
-}
-
-// checkLanguages returns an error if a sandbox with these binds would get other programs of PATH than
-// the blank has.
-func (b *blank) checkLanguages(binds []rootfs.Bind) error {
-	if b.imageFiles != "" {
-		return nil
-	}
-	found, err := b.from.peer().FindLanguages(b.request.Path, b.request.Home, binds, &b.launcher.absences)
-	if err == nil && !reflect.DeepEqual(found, b.languages) {
-		err = errors.New("the programs on PATH are others")
 	}
 	return err
 }

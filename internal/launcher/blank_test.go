@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/part"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -19,11 +20,11 @@ import (
 // defaultKind is the kind of the blanks of newPooledLauncher.
 func defaultKind(t *testing.T) string {
 	t.Helper()
-	config, err := completed(spec.Config{}, spec.StorageMemory)
+	config, err := part.Completed(spec.Config{}, spec.StorageMemory)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wanted, _ := templateOf(protocol.Create{Config: config}, Sources{}, imageRoot{})
+	wanted, _ := templateOf(protocol.Create{Config: config}, Sources{}, part.ImageRoot{})
 	kind, err := wanted.kind()
 	if err != nil {
 		t.Fatal(err)

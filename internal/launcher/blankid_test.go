@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/part"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -27,15 +28,15 @@ func TestTheIDOfABlankIsAnsweredAtOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
 	defer cancel()
 	for _, reuse := range []bool{true, false} {
-		_, err := l.Create(ctx, protocol.Create{Name: b.id, Reuse: reuse}, Sources{})
+		_, err := l.Create(ctx, protocol.Create{Name: b.ID, Reuse: reuse}, Sources{})
 		if !errors.Is(err, fault.ErrExists) || errors.Is(err, fault.ErrBusy) {
 			t.Errorf("create, reuse %v: %v", reuse, err)
 		}
 	}
-	if err := l.Remove(ctx, b.id); err != nil { // as if there were no sandbox
+	if err := l.Remove(ctx, b.ID); err != nil { // as if there were no sandbox
 		t.Errorf("remove: %v", err)
 	}
-	if _, err := l.Info(ctx, b.id); !errors.Is(err, fault.ErrNotFound) {
+	if _, err := l.Info(ctx, b.ID); !errors.Is(err, fault.ErrNotFound) {
 		t.Errorf("info: %v", err)
 	}
 	if err := b.check(ctx, testhost.Patience); err != nil {
@@ -46,7 +47,7 @@ func TestTheIDOfABlankIsAnsweredAtOnce(t *testing.T) {
 // Too few descriptors say nothing about a blank.
 func TestACheckWithFewDescriptorsKeepsABlank(t *testing.T) {
 	l := newTestLauncher(t)
-	config, err := completed(spec.Config{}, spec.StorageMemory)
+	config, err := part.Completed(spec.Config{}, spec.StorageMemory)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func TestACheckWithFewDescriptorsKeepsABlank(t *testing.T) {
 	if err := os.Chmod(bin+"/go", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	wanted, _ := templateOf(protocol.Create{Config: config, Path: bin, Home: "/nowhere"}, Sources{}, imageRoot{})
+	wanted, _ := templateOf(protocol.Create{Config: config, Path: bin, Home: "/nowhere"}, Sources{}, part.ImageRoot{})
 	kind, err := wanted.kind()
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/part"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -456,7 +457,7 @@ func TestNobodyRemovesASandboxThatIsBeingChanged(t *testing.T) {
 func TestAnEndingCommandLeavesTheLimitsOfOthers(t *testing.T) {
 	l := newTestLauncher(t)
 	dir := t.TempDir()
-	if disks, err := disksOf(Sources{}, dir); err != nil || len(disks) == 0 {
+	if disks, err := part.DisksOf(Sources{}, dir); err != nil || len(disks) == 0 {
 		t.Skipf("%s is on no disk that can be throttled", dir)
 	}
 	create := protocol.Create{Name: "box", Tied: true, Config: spec.Config{Workspace: dir, Limits: spec.Limits{IOWrite: 1 << 20}}}

@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -129,17 +128,4 @@ func TestDownFinishesTheCleanupOfAClaim(t *testing.T) {
 		t.Error(err)
 	}
 	checkNothingLeft(t, l)
-}
-
-// A blank has the note about sockets already. Other limits do not repeat it.
-func TestALimitIsNotedOnce(t *testing.T) {
-	m := &creation{held: cgroups.Limits{Memory: cgroups.Limit{Enforced: true}, Sockets: cgroups.Limit{Reason: "the host has none"}}}
-	for range 2 {
-		if err := m.limitSockets(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(m.record.Notes) != 1 {
-		t.Errorf("notes: %q", m.record.Notes)
-	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/idrange"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/part"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
@@ -553,11 +554,11 @@ func TestAFieldIsClaimableOrAMiss(t *testing.T) {
 			t.Errorf("%s is in no list", name)
 			continue
 		}
-		c, err := completed(c, spec.StorageMemory)
+		c, err := part.Completed(c, spec.StorageMemory)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, reason := templateOf(protocol.Create{Config: c}, Sources{}, imageRoot{}); reason != name {
+		if _, reason := templateOf(protocol.Create{Config: c}, Sources{}, part.ImageRoot{}); reason != name {
 			t.Errorf("%s: the reason is %q", name, reason)
 		}
 	}
@@ -566,34 +567,34 @@ func TestAFieldIsClaimableOrAMiss(t *testing.T) {
 		"limits of the network": {Network: spec.NetworkProxied, Limits: spec.Limits{NetworkQuota: 1 << 20, NetworkRequests: 7}},
 		"a rate":                {Network: spec.NetworkFull, Limits: spec.Limits{NetworkRate: 1 << 20}},
 	} {
-		c, err := completed(c, spec.StorageMemory)
+		c, err := part.Completed(c, spec.StorageMemory)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, reason := templateOf(protocol.Create{Config: c}, Sources{}, imageRoot{}); reason != "" {
+		if _, reason := templateOf(protocol.Create{Config: c}, Sources{}, part.ImageRoot{}); reason != "" {
 			t.Errorf("%s: no claim because of %s", name, reason)
 		}
 	}
-	c, err := completed(spec.Config{Limits: spec.Limits{Disk: 2 << 30, Memory: 4 << 30}}, spec.StorageMemory)
+	c, err := part.Completed(spec.Config{Limits: spec.Limits{Disk: 2 << 30, Memory: 4 << 30}}, spec.StorageMemory)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, reason := templateOf(protocol.Create{Config: c}, Sources{}, imageRoot{}); reason != "limits" {
+	if _, reason := templateOf(protocol.Create{Config: c}, Sources{}, part.ImageRoot{}); reason != "limits" {
 		t.Errorf("a large disk in memory: %q", reason)
 	}
 	for reason, c := range map[string]spec.Config{
 		"overlays": {Overlays: []string{"/"}},
 		"binds":    {Workspace: "/srv", Binds: []spec.Bind{{Source: "/srv", Target: "/workspace/srv"}}},
 	} {
-		c, err := completed(c, spec.StorageMemory)
+		c, err := part.Completed(c, spec.StorageMemory)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, got := templateOf(protocol.Create{Config: c}, Sources{}, imageRoot{}); got != reason {
+		if _, got := templateOf(protocol.Create{Config: c}, Sources{}, part.ImageRoot{}); got != reason {
 			t.Errorf("%s: the reason is %q", reason, got)
 		}
 	}
-	if _, reason := templateOf(protocol.Create{Config: c, From: "snap"}, Sources{}, imageRoot{}); reason != "snapshot" {
+	if _, reason := templateOf(protocol.Create{Config: c, From: "snap"}, Sources{}, part.ImageRoot{}); reason != "snapshot" {
 		t.Errorf("a fork: %q", reason)
 	}
 }

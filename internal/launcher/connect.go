@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net/netip"
 	"os"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
@@ -16,56 +15,33 @@ import (
 
 func (l *Launcher) networks() networks.Networks { return networks.Networks{Roots: l.Roots} }
 
-// connect starts to connect the sandbox with the outside, if the configuration asks for that. The
-// work runs in a goroutine beside other steps, because the kernel takes some milliseconds for a
-// link. The caller must call wait before the sandbox is up, and before its removal after an error. wait
-// returns the sandbox's addresses.
-func (m *creation) connect(ctx context.Context) (wait func() ([]netip.Addr, error)) {
-	names, r := m.names, m.record
-	return begin(func() ([]netip.Addr, error) { return m.launcher.networks().Attach(ctx, m.network, names, r) })
-}
-
-// publish waits for the connection, notes the sandbox's addresses, and opens its published ports.
-func (m *creation) publish(ctx context.Context, connected func() ([]netip.Addr, error)) error {
-	addresses, err := connected()
-	if err != nil {
-		return err
-	}
-	n := m.launcher.networks()
-	if err := n.Publish(ctx, m.network, m.names, m.record); err != nil {
-		return err
-	}
-	m.record = networks.Connected(m.record, addresses)
-	return nil
-}
-
 // inherit raises the sensitivity of a sandbox that is being made to that of the snapshot with
 // which the sandbox begins, and of an earlier sandbox of the name.
 func (m *creation) inherit() error {
-	asked := m.request.Config
-	level, err := m.launcher.networks().Level(m.id, m.from.UID)
+	asked := m.Request.Config
+	level, err := m.launcher.networks().Level(m.ID, m.From.UID)
 	if err != nil {
 		return err
 	}
 	raised := asked.Raised(level)
-	if m.request.From != "" {
-		s, err := m.launcher.layers.ReadSnapshot(m.request.From, m.from.UID)
+	if m.Request.From != "" {
+		s, err := m.launcher.layers.ReadSnapshot(m.Request.From, m.From.UID)
 		if err != nil {
 			return err
 		}
 		raised = raised.Raised(s.Config.Sensitivity)
 	}
 	if raised.Network != asked.Network {
-		m.notes = append(m.notes, fmt.Sprintf("the sandbox has the network %s, not %s, because its sensitivity is %s",
+		m.Notes = append(m.Notes, fmt.Sprintf("the sandbox has the network %s, not %s, because its sensitivity is %s",
 			raised.Network, asked.Network, raised.Sensitivity))
 	}
 	if asked.Observe && !raised.Observe && raised.Network == spec.NetworkProxied {
-		m.notes = append(m.notes, fmt.Sprintf("the sandbox is not observed, because its sensitivity is %s; grant names with --allow", raised.Sensitivity))
+		m.Notes = append(m.Notes, fmt.Sprintf("the sandbox is not observed, because its sensitivity is %s; grant names with --allow", raised.Sensitivity))
 	}
 	if len(asked.Publish) > 0 && len(raised.Publish) == 0 {
-		m.notes = append(m.notes, fmt.Sprintf("the sandbox publishes no ports, because its sensitivity is %s", raised.Sensitivity))
+		m.Notes = append(m.Notes, fmt.Sprintf("the sandbox publishes no ports, because its sensitivity is %s", raised.Sensitivity))
 	}
-	m.request.Config = raised
+	m.Request.Config = raised
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/part"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
@@ -36,7 +37,7 @@ func (l *Launcher) Create(ctx context.Context, r protocol.Create, from Sources) 
 		}
 	}
 	asked := r.Config
-	c, err := completed(asked, storageOf(r))
+	c, err := part.Completed(asked, part.StorageOf(r))
 	if err != nil {
 		return nil, fault.Refusal(err)
 	}
@@ -47,7 +48,8 @@ func (l *Launcher) Create(ctx context.Context, r protocol.Create, from Sources) 
 	} else if !record.IsName(r.Name) {
 		return nil, fault.Refusal(fmt.Errorf("invalid name %.64q: use 1 to %d letters, digits, and any of _+-. and begin with a letter, a digit or _", r.Name, record.MaxName))
 	}
-	m := &creation{launcher: l, id: r.Name, unnamed: unnamed, request: r, asked: asked, from: from}
+	m := &creation{Making: l.parts.NewMaking(r.Name, r, from), launcher: l, unnamed: unnamed}
+	m.Asked = asked
 	l.children.Reap()
 	if unnamed && l.blanks != nil && c.Image == "" { // a use of an image is noted with the id, before the claim
 		return m.create(ctx)
@@ -152,9 +154,9 @@ func (m *creation) create(ctx context.Context) (_ *Sandbox, err error) {
 		if err == nil || m.state == nil {
 			return
 		}
-		id, state := m.id, m.state
-		if m.conn != nil {
-			err = errors.Join(err, m.conn.Close())
+		id, state := m.ID, m.state
+		if m.Conn != nil {
+			err = errors.Join(err, m.Conn.Close())
 		}
 		if undo := l.removeHeld(context.WithoutCancel(ctx), id, state); undo != nil {
 			state.Release()
@@ -162,20 +164,20 @@ func (m *creation) create(ctx context.Context) (_ *Sandbox, err error) {
 		}
 	}()
 	if !m.unnamed { // a new name has no traces
-		if err := l.removeTraces(ctx, m.id, m.state); err != nil {
+		if err := l.removeTraces(ctx, m.ID, m.state); err != nil {
 			return nil, err
 		}
-		if err := l.unlessContainer(m.id, errContainer); err != nil {
+		if err := l.unlessContainer(m.ID, part.ErrContainer); err != nil {
 			return nil, err
 		}
 	}
 	defer func() {
-		m.image.close()
-		if left := m.leaf.Close(); err != nil { // a sandbox that is made whole is not given up for a descriptor
+		m.Image.Close()
+		if left := m.Leaf.Close(); err != nil { // a sandbox that is made whole is not given up for a descriptor
 			err = errors.Join(err, left)
 		}
 	}()
-	if err := m.useImage(ctx); err != nil {
+	if err := m.UseImage(ctx); err != nil {
 		return nil, err
 	}
 	if err := m.inherit(); err != nil {
@@ -190,24 +192,24 @@ func (m *creation) create(ctx context.Context) (_ *Sandbox, err error) {
 	if err := m.fork(ctx); err != nil {
 		return nil, err
 	}
-	if err := l.networks().KeepLevel(m.id, m.record); err != nil {
+	if err := l.networks().KeepLevel(m.ID, m.Record); err != nil {
 		return nil, err
 	}
-	if err := m.record.Write(m.state.Path); err != nil {
+	if err := m.Record.Write(m.state.Path); err != nil {
 		return nil, err
 	}
-	v, err := l.sessions.OpenWritten(m.id, m.record, m.leaf)
+	v, err := l.sessions.OpenWritten(m.ID, m.Record, m.Leaf)
 	if err != nil {
 		return nil, err
 	}
-	v.Adopt(m.conn)
+	v.Adopt(m.Conn)
 	if l.servesRequests() {
 		v.MakeFirstLeaf() // the next request is probably an exec
 	}
 	m.state.Release()
 	l.trash.EmptyLater()
 	if m.claimed > 0 {
-		l.blanks.claims.Hit(m.from.UID, m.claimed)
+		l.blanks.claims.Hit(m.From.UID, m.claimed)
 	}
 	return &Sandbox{launcher: l, session: v}, nil
 }
@@ -248,9 +250,6 @@ func (l *Launcher) unlessContainer(id string, taken error) error {
 
 // errMoved refuses the name that a sandbox had before its claim.
 var errMoved = fmt.Errorf("%w: the sandbox has another name now; choose a different name", fault.ErrExists)
-
-// errContainer refuses the name of a container.
-var errContainer = fmt.Errorf("%w, as a container", fault.ErrExists)
 
 // exhausted are the errors of a process or a host that has used up something, and the ways out.
 var exhausted = map[unix.Errno]string{

@@ -21,26 +21,6 @@ import (
 // the kernel writes it to the image: the host's disk is full, or broken. PID 1 holds
 // an open file that is older than any such error, and the launcher asks that file.
 
-// noteHeldTop adds a note to a new sandbox if the launcher cannot reach the open file of its
-// PID 1. Errors of the host's disk can be noticed late then.
-func (m *creation) noteHeldTop() error {
-	if !m.record.Backend(m.launcher.Roots).Durable() {
-		return nil
-	}
-	top, err := record.OpenStore(m.record.Init)
-	if err != nil {
-		return err
-	}
-	defer top.Close()
-	held, err := record.OpenTop(m.record.Init, top)
-	if err != nil {
-		m.record.Notes = append(m.record.Notes, fmt.Sprintf(
-			"errors of the host's disk may be noticed late: %v; give the launcher CAP_SYS_PTRACE", err))
-		return nil
-	}
-	return held.Close()
-}
-
 // Verify returns an error that is [fault.ErrDamaged] if any write to the sandbox's files was
 // lost. With sync, Verify first writes all data to disk. If it returns nil then, all reads of the
 // sandbox's files before the call have returned the right data. Without sync, Verify only looks

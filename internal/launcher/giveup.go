@@ -16,7 +16,7 @@ func (m *creation) untilOver(ctx context.Context, f func() error) error {
 	finished, killed := make(chan struct{}), make(chan struct{})
 	spare := context.AfterFunc(ctx, func() {
 		defer close(killed)
-		m.launcher.killCreation(m.id, finished)
+		m.launcher.killCreation(m.ID, finished)
 	})
 	err := f()
 	close(finished)

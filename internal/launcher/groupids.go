@@ -16,19 +16,6 @@ import (
 // the sandbox. Its filter allows the bit then. Before the first directory of the host becomes
 // writable, PID 1 withholds the bit from all later commands.
 
-// withholdGroupIDs prepares a claimed blank, in which no command has run, for writable files of
-// the host.
-func (m *creation) withholdGroupIDs(ctx context.Context) error {
-	if !m.record.GroupIDs || len(record.WritableBinds(m.request.Config)) == 0 {
-		return nil
-	}
-	if err := m.conn.Withhold(ctx); err != nil {
-		return err
-	}
-	m.record.GroupIDs = false
-	return nil
-}
-
 // withholdGroupIDs prepares a sandbox for its first writable directory of the host. No filter
 // can be changed for a process that runs, so there must be none but PID 1. The caller must hold
 // the sandbox.

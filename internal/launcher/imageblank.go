@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/images"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/part"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/pool"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -18,7 +19,7 @@ import (
 
 // openImage mounts the image of a template for a blank. Without an image it does nothing. The caller must close the
 // image, also after an error.
-func (l *Launcher) openImage(ctx context.Context, t template) (i imageRoot, err error) {
+func (l *Launcher) openImage(ctx context.Context, t template) (i part.ImageRoot, err error) {
 	if t.Config.Image == "" {
 		return i, nil
 	}
@@ -26,11 +27,11 @@ func (l *Launcher) openImage(ctx context.Context, t template) (i imageRoot, err 
 	if err != nil {
 		return i, err
 	}
-	i = imageRoot{tree: opened.Tree, id: opened.ID, files: opened.Files}
-	if i.files != t.ImageFiles {
+	i = part.ImageRoot{Tree: opened.Tree, ID: opened.ID, Files: opened.Files}
+	if i.Files != t.ImageFiles {
 		return i, fmt.Errorf("image %s %w", t.Config.Image, images.ErrPulledAgain)
 	}
-	i.config, err = spec.ReadImageConfig(opened.Config)
+	i.Config, err = spec.ReadImageConfig(opened.Config)
 	return i, err
 }
 
@@ -47,7 +48,7 @@ func (b *blank) checkImage(ctx context.Context) error {
 	if b.imageFiles == "" {
 		return nil
 	}
-	return b.launcher.images.Check(ctx, b.from.UID, b.request.Config.Image, b.imageFiles)
+	return b.launcher.images.Check(ctx, b.From.UID, b.Request.Config.Image, b.imageFiles)
 }
 
 // dropImages ends the blanks of those images that a user has no more.

@@ -3,15 +3,16 @@ package launcher
 import (
 	"testing"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/part"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // A blank serves requests for its image under any name, of its user only, as long as the image has the same files.
 func TestAKindHasOneImage(t *testing.T) {
-	kind := func(name, path string, from Sources, image imageRoot) string {
+	kind := func(name, path string, from Sources, image part.ImageRoot) string {
 		t.Helper()
-		c, err := completed(spec.Config{Image: name}, spec.StorageMemory)
+		c, err := part.Completed(spec.Config{Image: name}, spec.StorageMemory)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -25,16 +26,16 @@ func TestAKindHasOneImage(t *testing.T) {
 		}
 		return k
 	}
-	one := imageRoot{id: "sha256:1", files: "1"}
+	one := part.ImageRoot{ID: "sha256:1", Files: "1"}
 	first := kind("app", "/bin", Sources{}, one)
 	if got := kind("other", "/usr/bin", Sources{}, one); got != first {
 		t.Errorf("another name and PATH: %s, not %s", got, first)
 	}
 	for what, got := range map[string]string{
 		"another user":  kind("app", "/bin", Sources{UID: 4242}, one),
-		"a moved name":  kind("app", "/bin", Sources{}, imageRoot{id: "sha256:2", files: "2"}),
-		"pulled again":  kind("app", "/bin", Sources{}, imageRoot{id: "sha256:1", files: "3"}),
-		"without image": kind("", "/bin", Sources{}, imageRoot{}),
+		"a moved name":  kind("app", "/bin", Sources{}, part.ImageRoot{ID: "sha256:2", Files: "2"}),
+		"pulled again":  kind("app", "/bin", Sources{}, part.ImageRoot{ID: "sha256:1", Files: "3"}),
+		"without image": kind("", "/bin", Sources{}, part.ImageRoot{}),
 	} {
 		if got == first {
 			t.Errorf("%s: the kind is the same", what)

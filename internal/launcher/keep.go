@@ -20,7 +20,7 @@ import (
 // replace makes a sandbox in place of an unhealthy sandbox of the same name. It has the held directory of
 // that sandbox, so nobody else can take the name in between.
 func (m *creation) replace(ctx context.Context) (*Sandbox, error) {
-	l, id, state := m.launcher, m.id, m.state
+	l, id, state := m.launcher, m.ID, m.state
 	note, err := l.keepFiles(ctx, id, state)
 	if err == nil {
 		err = l.networks().KeepLevelOf(id)
@@ -32,7 +32,7 @@ func (m *creation) replace(ctx context.Context) (*Sandbox, error) {
 		err = state.Renew()
 	}
 	if note != "" {
-		m.notes = []string{note}
+		m.Notes = []string{note}
 	}
 	var s *Sandbox
 	if err != nil {

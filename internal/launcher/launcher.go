@@ -119,7 +119,10 @@ func New(d Dirs) (*Launcher, error) {
 	}
 	l.sweeper = trash.NewSweeper()
 	l.trash = trash.New(data, l.sweeper)
-	l.parts = part.New(part.Config{Roots: d, Host: host, IDs: ids, Handed: l.handed, Trash: l.trash, Images: l.images})
+	l.parts = part.New(part.Config{
+		Roots: d, Host: host, IDs: ids, Handed: l.handed, Trash: l.trash, Images: l.images, Self: l.self, Program: l.program,
+		Filters: &l.filters, Packages: &l.packages, Copies: l.openCopies, Absences: &l.absences, Children: &l.children, Tending: &l.tending,
+	})
 	l.layers = overlay.NewKeeper(l.Roots, l.self, layerImages{l.images}, l.sweeper, l.trash, &l.tending)
 	l.sessions = jobs.New(jobs.Config{
 		Roots: l.Roots, Self: l.self, OpenGroup: l.parts.Group, FilesProgram: l.filesProgram,

@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/images"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/integrity"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
@@ -293,3 +294,20 @@ func closeAllTrees(trees []HeldTree) (err error) {
 	}
 	return err
 }
+
+// layerImages are the images below layers: [overlay.Images].
+type layerImages struct{ keeper *images.Keeper }
+
+func (i layerImages) Mount(r record.Record, id string) (*os.File, error) {
+	root, err := i.keeper.Open(context.Background(), r.UID, id)
+	if err != nil {
+		return nil, fmt.Errorf("image of the sandbox: %w", err)
+	}
+	return root.Tree, nil
+}
+
+func (i layerImages) Use(uid uint32, id, by string) error {
+	return i.keeper.Hold(context.Background(), uid, id, by)
+}
+
+func (i layerImages) Release(by string) error { return i.keeper.Release(context.Background(), by) }

@@ -131,16 +131,20 @@ func TestAHealthCheckMovesTheLeaf(t *testing.T) {
 		}
 	})
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the garbage collector closes files, too
+	names, _, err := l.NamesOf(b.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, isNext := range []bool{true, false, false, true, true, false} {
 		if err := l.checkBlank(t.Context(), b, isNext); err != nil {
 			t.Fatal(err)
 		}
-		open := slices.DeleteFunc(openFiles(t), func(f string) bool { return !strings.Contains(f, b.names.CgroupPath()) })
+		open := slices.DeleteFunc(openFiles(t), func(f string) bool { return !strings.Contains(f, names.CgroupPath()) })
 		if (len(open) > 0) != isNext {
 			t.Errorf("open in its cgroup after a check of a blank that is next: %v: %q", isNext, open)
 		}
-		if names := leafNames(t, l, b.id); len(names) > 1 || (len(names) == 1) != isNext {
-			t.Errorf("leaves %q after a check of a blank that is next: %v", names, isNext)
+		if leaves := leafNames(t, l, b.ID); len(leaves) > 1 || (len(leaves) == 1) != isNext {
+			t.Errorf("leaves %q after a check of a blank that is next: %v", leaves, isNext)
 		}
 	}
 }

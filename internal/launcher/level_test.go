@@ -96,11 +96,11 @@ func TestAForkRefusesASnapshotThatWasReplaced(t *testing.T) {
 	}
 	public := snapshotOf("public", spec.Config{})
 	r := public.session.Current()
-	m := &creation{launcher: l, id: "fork", request: protocol.Create{From: "snap", Config: r.Config}}
+	m := &creation{launcher: l, Making: l.parts.NewMaking("fork", protocol.Create{From: "snap", Config: r.Config}, Sources{})}
 	if err := m.inherit(); err != nil {
 		t.Fatal(err)
 	}
-	m.record = r
+	m.Record = r
 	s, err := l.layers.ReadSnapshot("snap", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -133,12 +133,12 @@ func TestALevelOfTheNameIsTold(t *testing.T) {
 		"the network proxied, not full": {Network: spec.NetworkFull},
 		"is not observed":               {Network: spec.NetworkProxied, Observe: true},
 	} {
-		m := &creation{launcher: l, id: "box", request: protocol.Create{Config: c}}
+		m := &creation{launcher: l, Making: l.parts.NewMaking("box", protocol.Create{Config: c}, Sources{})}
 		if err := m.inherit(); err != nil {
 			t.Fatal(err)
 		}
-		if got := m.request.Config; got.Network != spec.NetworkProxied || got.Observe || len(m.notes) != 1 || !strings.Contains(m.notes[0], note) {
-			t.Errorf("%+v, %q; want a note with %q", got.Grant(), m.notes, note)
+		if got := m.Request.Config; got.Network != spec.NetworkProxied || got.Observe || len(m.Notes) != 1 || !strings.Contains(m.Notes[0], note) {
+			t.Errorf("%+v, %q; want a note with %q", got.Grant(), m.Notes, note)
 		}
 	}
 }

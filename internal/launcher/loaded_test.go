@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
+	"github.com/sandbox-runtime/sandbox-runtime/seccomp/compile"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -65,7 +66,10 @@ func cachedFilter(t *testing.T, l *Launcher, name string) (content []byte, note 
 	if profile, err = seccomp.ForAgent(profile, host.Mode == cgroups.V2); err != nil {
 		t.Fatal(err)
 	}
-	f, note, err := l.filters.Open(t.Context(), toldProfile(spec.Config{Seccomp: name}, profile))
+	if compile.CanNotify() {
+		profile = seccomp.Told(profile)
+	}
+	f, note, err := l.filters.Open(t.Context(), profile)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/part"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/pool"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
@@ -42,11 +43,11 @@ func (l *Launcher) StartPool(c spec.PoolConfig, path, home string, failed func(e
 	if err := l.canExchange(); err != nil {
 		return fault.Unavailable(fmt.Errorf("pool: %w; put --root on another file system", err))
 	}
-	config, err := completed(spec.Config{}, spec.StorageMemory)
+	config, err := part.Completed(spec.Config{}, spec.StorageMemory)
 	if err != nil {
 		return err
 	}
-	t, _ := templateOf(protocol.Create{Config: config, Path: path, Home: home}, Sources{}, imageRoot{})
+	t, _ := templateOf(protocol.Create{Config: config, Path: path, Home: home}, Sources{}, part.ImageRoot{})
 	first, err := t.kind()
 	if err != nil {
 		return err
@@ -167,7 +168,7 @@ func (l *Launcher) PoolStats(user *uint32) (spec.PoolStats, error) {
 
 // takeBlank takes a blank for a request out of the pool, and returns its kind. If there is none, it
 // returns the reason.
-func (l *Launcher) takeBlank(ctx context.Context, r protocol.Create, from Sources, image imageRoot) (taken pool.Item[*blank], kind, reason string) {
+func (l *Launcher) takeBlank(ctx context.Context, r protocol.Create, from Sources, image part.ImageRoot) (taken pool.Item[*blank], kind, reason string) {
 	t, reason := templateOf(r, from, image)
 	if len(r.Config.Overlays) > 0 && l.blanks.noOverlays.Load() {
 		reason = "overlays"

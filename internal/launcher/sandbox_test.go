@@ -21,6 +21,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/part"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
@@ -412,7 +413,7 @@ func TestPruneFindsWhatHasNoDirectory(t *testing.T) {
 func TestTimeoutEndsAThrottledCommand(t *testing.T) {
 	l := newTestLauncher(t)
 	dir := t.TempDir()
-	if disks, err := disksOf(Sources{}, dir); err != nil || len(disks) == 0 {
+	if disks, err := part.DisksOf(Sources{}, dir); err != nil || len(disks) == 0 {
 		t.Skipf("%s is on no disk that can be throttled", filepath.Dir(dir))
 	}
 	c := spec.Config{

@@ -167,23 +167,23 @@ func beginningOf(s *overlay.Snapshot) protocol.Beginning {
 
 // fork gives the new sandbox the files of the requested snapshot, if there is one.
 func (m *creation) fork(ctx context.Context) error {
-	from := m.request.From
+	from := m.Request.From
 	if from == "" {
 		return nil
 	}
-	s, err := m.launcher.layers.ReadSnapshot(from, m.from.UID)
+	s, err := m.launcher.layers.ReadSnapshot(from, m.From.UID)
 	if err != nil {
 		return err
 	}
 	if err := checkSnapshot(m.launcher.Roots, from, s); err != nil {
 		return err
 	}
-	if s.Config.Sensitivity.Above(m.record.Config.Sensitivity) { // another one since the record was made
+	if s.Config.Sensitivity.Above(m.Record.Config.Sensitivity) { // another one since the record was made
 		return fault.Refusal(fmt.Errorf("snapshot %s was replaced meanwhile, and its sensitivity is %s now; try again", from, s.Config.Sensitivity))
 	}
-	box := record.NewSandbox(m.launcher.Roots, m.id, nil, m.record)
-	if m.record, err = m.launcher.layers.Files(box, nil).Fork(ctx, from, s); err != nil {
+	box := record.NewSandbox(m.launcher.Roots, m.ID, nil, m.Record)
+	if m.Record, err = m.launcher.layers.Files(box, nil).Fork(ctx, from, s); err != nil {
 		return err
 	}
-	return cmp.Or(checkMountedSnapshot(ctx, m.launcher.Roots, m.record), ctx.Err())
+	return cmp.Or(checkMountedSnapshot(ctx, m.launcher.Roots, m.Record), ctx.Err())
 }

@@ -22,7 +22,7 @@ import (
 // needDisk skips the test if a directory is on no block device, and returns the device.
 func needDisk(t *testing.T, dir string) []spec.Disk {
 	t.Helper()
-	disks, err := disksOf(Sources{}, dir)
+	disks, err := part.DisksOf(Sources{}, dir)
 	if err != nil || len(disks) == 0 {
 		t.Skipf("%s is on no disk that can be throttled", filepath.Dir(dir))
 	}

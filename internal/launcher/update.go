@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/part"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/throttle"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -53,14 +54,14 @@ func (s *Sandbox) replaceLimits(c *container.Container, host *cgroups.Host, r, n
 	s.session.Leaves.AwaitFirst() // else that leaf could get the old limits after the next step
 	err := group.RepeatInLeaves(old, between)
 	if err == nil {
-		err = setLimits(c, host, next)
+		err = part.SetLimits(c, host, next)
 	}
 	if err != nil {
-		err = aboveTotal(host, next.Config.Limits.CPUs, updateError(next.Config.Limits, err))
+		err = part.AboveTotal(host, next.Config.Limits.CPUs, updateError(next.Config.Limits, err))
 		return errors.Join(err, s.limitSockets(r), group.RepeatInLeaves(between, old))
 	}
 	back := func() error {
-		return errors.Join(setLimits(c, host, r), s.limitSockets(r), group.RepeatInLeaves(between, old))
+		return errors.Join(part.SetLimits(c, host, r), s.limitSockets(r), group.RepeatInLeaves(between, old))
 	}
 	if err := s.session.Keep(next); err != nil {
 		return errors.Join(err, back())
@@ -69,15 +70,6 @@ func (s *Sandbox) replaceLimits(c *container.Container, host *cgroups.Host, r, n
 		return errors.Join(err, group.RepeatInLeaves(repeated, between), s.session.Keep(r), back())
 	}
 	return nil
-}
-
-// setLimits gives a container the limits of a record.
-func setLimits(c *container.Container, host *cgroups.Host, r record.Record) error {
-	resources := spec.Resources(r.Config.Limits, spec.Host{
-		Limits: r.Limits, Disks: r.Disks, SwapLimit: host.Limits.Memory.Reason == "",
-	})
-	resources.Devices = nil
-	return c.Update(resources, container.IntelRdt{})
 }
 
 // limitSockets sets the limit for the buffers of sockets to the record's limit of memory.
@@ -112,7 +104,7 @@ func limited(r record.Record, l spec.Limits, data string) (record.Record, error)
 		return r, fault.Refusal(err)
 	}
 	if l.NoFile != 0 { // an old limit stays, even if only another launcher could set it
-		if err := checkOpenFiles(r.Config); err != nil {
+		if err := part.CheckOpenFiles(r.Config); err != nil {
 			return r, fault.Refusal(err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/part"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/throttle"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
@@ -35,7 +36,7 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) er
 			return err
 		}
 		config := r.TreeConfig(s.launcher.Roots)
-		config.Files, config.Peer = from.Files, from.peer()
+		config.Files, config.Peer = from.Files, from.Peer()
 		config.Workspace = dir
 		tree, err := rootfs.OpenWorkspace(config, r.UIDMappings, r.GIDMappings)
 		if err != nil {
@@ -47,7 +48,7 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) er
 		}
 		next := r
 		next.Config.Workspace = dir
-		next.Limits.Disk = diskEnforcement(next.Config, from)
+		next.Limits.Disk = part.DiskEnforcement(next.Config, from)
 		if err := s.throttle(&next, from); err != nil {
 			return err
 		}
@@ -169,7 +170,7 @@ func (s *Sandbox) throttle(r *record.Record, from Sources) error {
 	if err != nil {
 		return err
 	}
-	own, err := disksOf(from, r.Config.Workspace)
+	own, err := part.DisksOf(from, r.Config.Workspace)
 	if err != nil {
 		return err
 	}
@@ -182,5 +183,5 @@ func (s *Sandbox) throttle(r *record.Record, from Sources) error {
 	if err != nil {
 		return err
 	}
-	return setLimits(c, host, *r)
+	return part.SetLimits(c, host, *r)
 }

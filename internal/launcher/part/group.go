@@ -3,10 +3,15 @@ package part
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -84,4 +89,80 @@ func (r *Remains) End() error {
 		return err
 	}
 	return init.Await(vanishTime)
+}
+
+// makeGroup makes the sandbox's cgroup, before the sandbox's root is mounted: the sandbox sees
+// its own limits in the group. The limits and PID 1 come later, by libcontainer.
+func (m *Making) makeGroup(context.Context) (err error) {
+	if m.held, err = EnsureParent(m.host); err != nil {
+		return err
+	}
+	m.names = m.parts.NewNames(m.ID)
+	if err := m.names.Write(m.parts.Dir(m.ID)); err != nil {
+		return err
+	}
+	if m.group, err = m.host.Open(m.names.CgroupPath()); err != nil {
+		return err
+	}
+	if m.views, err = m.group.Views(); err != nil {
+		return err
+	}
+	m.atEnd(func() error {
+		cgroups.CloseViews(m.views)
+		return nil
+	})
+	return nil
+}
+
+// EnsureParent makes the group of all sandboxes. All sandboxes together can have the tasks of
+// [allPids], or fewer if somebody has set a lower limit before, and no huge pages.
+func EnsureParent(host *cgroups.Host) (cgroups.Limits, error) {
+	pids, err := allPids()
+	if err != nil {
+		return cgroups.Limits{}, err
+	}
+	if pids, err = host.PidsWithin(record.CgroupParent, pids); err != nil {
+		return cgroups.Limits{}, err
+	}
+	held, err := host.EnsureParent(record.CgroupParent, pids)
+	if err != nil {
+		return held, err
+	}
+	return held, host.ForbidHugepages(record.CgroupParent)
+}
+
+// allPids returns how many tasks all sandboxes may have together: they use half of
+// kernel.pid_max and of kernel.threads-max at most.
+func allPids() (int64, error) {
+	numbers, err := kernel.Sysctl("kernel.pid_max")
+	if err != nil {
+		return 0, err
+	}
+	tasks, err := kernel.Sysctl("kernel.threads-max")
+	if err != nil {
+		return 0, err
+	}
+	return shareOfTasks(numbers, tasks), nil
+}
+
+func shareOfTasks(numbers, tasks int64) int64 {
+	return min(numbers/kernel.NumbersOfATask, tasks) / 2
+}
+
+// AboveTotal returns a clearer error if cgroup v1 has refused the processor time of a sandbox
+// because it is above the total. Otherwise it returns refused.
+func AboveTotal(host *cgroups.Host, cpus spec.CPUs, refused error) error {
+	if host.Mode == cgroups.V2 || !errors.Is(refused, unix.EINVAL) {
+		return refused
+	}
+	group, err := host.Open(record.CgroupParent)
+	if err != nil {
+		return refused
+	}
+	total, err := group.Settings()
+	if err != nil || total.CPUs == 0 || float64(cpus) <= total.CPUs {
+		return refused
+	}
+	return fault.Refusal(&spec.FieldError{Field: "limits.cpus", Problem: fmt.Sprintf(
+		"%v is more than the %v that all sandboxes of this host have together (launcher --total-cpus)", cpus, total.CPUs)})
 }

@@ -1,6 +1,9 @@
 package part
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // ids are the ranges of user ids of sandboxes.
 type ids struct{ *Parts }
@@ -22,4 +25,12 @@ func (i ids) release(_ context.Context, r *Remains) error {
 		return i.IDs.Release(r.names.Made, r.Record.IDBase)
 	}
 	return i.IDs.ReleaseAll(r.names.Made)
+}
+
+// claimIDs claims a range of user ids for the sandbox.
+func (m *Making) claimIDs(context.Context) (err error) {
+	if m.Record.IDBase, err = m.parts.IDs.Claim(m.ID); err != nil {
+		return fmt.Errorf("claim a range of user ids: %w", err)
+	}
+	return nil
 }

@@ -7,15 +7,22 @@ package part
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container/filtercache"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/handed"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/idrange"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/images"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/trash"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/networks"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/conffiles"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/languages"
 )
 
 // A kind is a kind of object that sandboxes have outside their directories.
@@ -35,7 +42,21 @@ type Config struct {
 	Handed *handed.Stores
 	Trash  *trash.Can
 	Images *images.Keeper
+	// Self identifies the launcher. Program is the agent.
+	Self    func() (process.ID, error)
+	Program func() (*os.File, error)
+	Filters *filtercache.Cache
+	// Packages, Copies and Absences are about the host's files: see [rootfs.Config] and [rootfs.Peer.FindLanguages].
+	Packages *conffiles.Reader
+	Copies   func() (*os.File, error)
+	Absences *languages.Absences
+	Children *process.Children
+	// Tending counts the goroutines that go on after a call.
+	Tending *sync.WaitGroup
 }
+
+// ErrContainer refuses the name of a container.
+var ErrContainer = fmt.Errorf("%w, as a container", fault.ErrExists)
 
 // Parts are the parts of all sandboxes of a state root.
 type Parts struct {
