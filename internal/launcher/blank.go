@@ -130,20 +130,20 @@ func sameValue(x, y reflect.Value) bool {
 func (t template) kind() (string, error) { text, err := json.Marshal(t); return string(text), err }
 
 // newBlank makes a blank of a kind. isNext says that the blank is probably claimed next.
-func (l *Launcher) newBlank(ctx context.Context, kind string, isNext bool) (_ *blank, err error) {
+func (p *blanks) newBlank(ctx context.Context, kind string, isNext bool) (_ *blank, err error) {
 	var t template
 	if err := json.Unmarshal([]byte(kind), &t); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, blankTime)
 	defer cancel()
-	image, err := l.openImage(ctx, t)
+	image, err := p.openImage(ctx, t)
 	defer image.Close()
 	if err != nil {
 		return nil, cmp.Or(ctx.Err(), unwanted(err))
 	}
 	id := newID()
-	state, err := statedir.Make(l.Sandboxes(), id)
+	state, err := statedir.Make(p.launcher.Sandboxes(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -151,8 +151,8 @@ func (l *Launcher) newBlank(ctx context.Context, kind string, isNext bool) (_ *b
 		return nil, errors.Join(err, state.Remove())
 	}
 	request := protocol.Create{Name: id, Config: t.Config, Path: t.Path, Home: t.Home}
-	m := &creation{Making: l.parts.NewMaking(id, request, Sources{UID: t.UID, GIDs: t.GIDs}), launcher: l, state: state}
-	m.HostMounts, m.Image = &l.hostMounts, image
+	m := &creation{Making: p.launcher.parts.NewMaking(id, request, Sources{UID: t.UID, GIDs: t.GIDs}), launcher: p.launcher, state: state}
+	m.HostMounts, m.Image = &p.launcher.hostMounts, image
 	b := &blank{m, t.ImageFiles}
 	err = m.untilOver(ctx, func() error {
 		if err := m.Make(ctx); err != nil {

@@ -42,7 +42,7 @@ func TestABlankThatHangsIsGivenUp(t *testing.T) {
 	defer cancel()
 	made := make(chan error, 1)
 	go func() {
-		_, err := l.newBlank(ctx, kind, true)
+		_, err := (&blanks{launcher: l}).newBlank(ctx, kind, true)
 		made <- err
 	}()
 	testhost.Eventually(t, "the first process of the blank", func() bool { return stopChild(t) })

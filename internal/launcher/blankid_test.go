@@ -16,7 +16,7 @@ import (
 // A launcher holds the directory of a blank until a claim. No request may wait for that.
 func TestTheIDOfABlankIsAnsweredAtOnce(t *testing.T) {
 	l := newTestLauncher(t)
-	b, err := l.newBlank(t.Context(), defaultKind(t), false)
+	b, err := (&blanks{launcher: l}).newBlank(t.Context(), defaultKind(t), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestACheckWithFewDescriptorsKeepsABlank(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := l.newBlank(t.Context(), kind, false)
+	b, err := (&blanks{launcher: l}).newBlank(t.Context(), kind, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestACheckWithFewDescriptorsKeepsABlank(t *testing.T) {
 		}
 	})
 	for free := range 8 {
-		testhost.WithFreeDescriptors(t, free, func() { err = l.checkBlank(t.Context(), b, false) })
+		testhost.WithFreeDescriptors(t, free, func() { err = (&blanks{launcher: l}).checkBlank(t.Context(), b, false) })
 		if err != nil {
 			t.Errorf("%d free descriptors: %v", free, err)
 		}

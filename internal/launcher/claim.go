@@ -15,7 +15,7 @@ import (
 // leaves nothing of a blank.
 func (m *creation) claim(ctx context.Context) (missed string, err error) {
 	start := time.Now()
-	taken, kind, missed := m.launcher.takeBlank(ctx, m.Request, m.From, m.Image)
+	taken, kind, missed := m.launcher.blanks.takeBlank(ctx, m.Request, m.From, m.Image)
 	if missed != "" {
 		return missed, nil
 	}

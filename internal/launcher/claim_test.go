@@ -604,12 +604,12 @@ func TestARuleBoundsBlanks(t *testing.T) {
 	l := newPooledLauncher(t, 8)
 	none, three, many := 0, 3, 100
 	for want, from := range map[int]Sources{2: {UID: 1001}, 0: {UID: 1001, Blanks: &none}, 3: {UID: 1001, Blanks: &three}} {
-		if got := l.blankShare(from); got != want {
+		if got := l.blanks.share(from); got != want {
 			t.Errorf("%d blanks, want %d", got, want)
 		}
 	}
 	for _, from := range []Sources{{}, {Blanks: &none}, {UID: 1001, Blanks: &many}} {
-		if got := l.blankShare(from); got != 8 {
+		if got := l.blanks.share(from); got != 8 {
 			t.Errorf("%+v: %d blanks, want all", from, got)
 		}
 	}
@@ -655,7 +655,7 @@ func TestBlanksGiveWayToSandboxes(t *testing.T) {
 	if _, err := l.Create(t.Context(), inMemory("", spec.Config{}), from); !errors.Is(err, idrange.ErrNone) {
 		t.Errorf("one more: %v", err)
 	}
-	if err := l.roomForBlank(); err == nil || !strings.Contains(err.Error(), "0 more sandboxes") {
+	if err := (&blanks{launcher: l}).roomForBlank(); err == nil || !strings.Contains(err.Error(), "0 more sandboxes") {
 		t.Errorf("room for a blank: %v", err)
 	}
 	testhost.Eventually(t, "a look of the pool", func() bool { s := poolOf(t, l); return s.LastError != "" && s.Ready == 0 })

@@ -164,7 +164,7 @@ func (m *creation) create(ctx context.Context) (_ *Sandbox, err error) {
 		}
 	}()
 	if !m.unnamed { // a new name has no traces
-		if err := l.removeTraces(ctx, m.ID, m.state); err != nil {
+		if err := m.removeTraces(ctx); err != nil {
 			return nil, err
 		}
 		if err := l.unlessContainer(m.ID, part.ErrContainer); err != nil {
@@ -216,7 +216,8 @@ func (m *creation) create(ctx context.Context) (_ *Sandbox, err error) {
 
 // removeTraces removes the rest of an old sandbox of this name if somebody has removed its
 // directory. Such a sandbox looks like a sandbox whose removal was cut short.
-func (l *Launcher) removeTraces(ctx context.Context, id string, state *statedir.Dir) error {
+func (m *creation) removeTraces(ctx context.Context) error {
+	l, id := m.launcher, m.ID
 	left, err := l.ids.Claimed(id)
 	if err == nil && !left && statedir.Exists(filepath.Join(l.State, id)) {
 		left, err = l.parts.Traced(id) // a container exists, and the quick look for a claim can miss it
@@ -232,7 +233,7 @@ func (l *Launcher) removeTraces(ctx context.Context, id string, state *statedir.
 	if !left {
 		return nil
 	}
-	x, err := l.parts.Open(id, state.Path, nil)
+	x, err := l.parts.Open(id, m.state.Path, nil)
 	if err != nil {
 		return err
 	}

@@ -16,30 +16,30 @@ func (m *creation) untilOver(ctx context.Context, f func() error) error {
 	finished, killed := make(chan struct{}), make(chan struct{})
 	spare := context.AfterFunc(ctx, func() {
 		defer close(killed)
-		m.launcher.killCreation(m.ID, finished)
+		m.killAll(finished)
 	})
 	err := f()
 	close(finished)
-	if !spare() { // no request may use the sandbox while killMaking kills its processes
+	if !spare() { // no request may use the sandbox while killAll kills its processes
 		<-killed
 		return ctx.Err()
 	}
 	return err
 }
 
-// killCreation kills the processes of a sandbox that is being made, until the making has failed. A process that is not in
+// killAll kills the processes of a sandbox that is being made, until the making has failed. A process that is not in
 // the sandbox's cgroup yet gets there soon. libcontainer does not know each child that a killed helper has left to this
 // process, so the next removal reaps all of them.
-func (l *Launcher) killCreation(id string, finished <-chan struct{}) {
+func (m *creation) killAll(finished <-chan struct{}) {
 	killed := map[int]bool{}
 	for {
-		for _, pid := range l.killOnce(id) {
+		for _, pid := range m.killOnce() {
 			killed[pid] = true
 		}
 		select {
 		case <-finished: // libcontainer has reaped its own children
 			for pid := range killed {
-				l.children.Adopt(pid) // Reap forgets one that is no child
+				m.launcher.children.Adopt(pid) // Reap forgets one that is no child
 			}
 			return
 		case <-time.After(killAgain):
@@ -51,10 +51,10 @@ func (l *Launcher) killCreation(id string, finished <-chan struct{}) {
 const killAgain = 100 * time.Millisecond
 
 // killOnce returns the processes that it has killed. On a host with a freezer it misses none that was just forked.
-func (l *Launcher) killOnce(id string) []int {
+func (m *creation) killOnce() []int {
 	ctx, cancel := context.WithTimeout(context.Background(), killAgain)
 	defer cancel()
-	group, err := l.parts.Group(id)
+	group, err := m.launcher.parts.Group(m.ID)
 	if err != nil {
 		return nil
 	}

@@ -19,11 +19,11 @@ import (
 
 // openImage mounts the image of a template for a blank. Without an image it does nothing. The caller must close the
 // image, also after an error.
-func (l *Launcher) openImage(ctx context.Context, t template) (i part.ImageRoot, err error) {
+func (p *blanks) openImage(ctx context.Context, t template) (i part.ImageRoot, err error) {
 	if t.Config.Image == "" {
 		return i, nil
 	}
-	opened, err := l.images.Open(ctx, t.UID, t.Config.Image)
+	opened, err := p.launcher.images.Open(ctx, t.UID, t.Config.Image)
 	if err != nil {
 		return i, err
 	}
@@ -52,15 +52,15 @@ func (b *blank) checkImage(ctx context.Context) error {
 }
 
 // dropImages ends the blanks of those images that a user has no more.
-func (l *Launcher) dropImages(ctx context.Context, uid uint32) {
-	for _, kind := range l.blanks.Kinds() {
+func (p *blanks) dropImages(ctx context.Context, uid uint32) {
+	for _, kind := range p.Kinds() {
 		var t template
 		if err := json.Unmarshal([]byte(kind), &t); err != nil {
-			l.blanks.failed(err)
+			p.failed(err)
 			continue
 		}
-		if t.UID == uid && t.Config.Image != "" && l.images.Check(ctx, uid, t.Config.Image, t.ImageFiles) != nil {
-			l.blanks.Drop(kind)
+		if t.UID == uid && t.Config.Image != "" && p.launcher.images.Check(ctx, uid, t.Config.Image, t.ImageFiles) != nil {
+			p.Drop(kind)
 		}
 	}
 }

@@ -121,7 +121,7 @@ func leafNames(t *testing.T, l *Launcher, id string) []string {
 // open files.
 func TestAHealthCheckMovesTheLeaf(t *testing.T) {
 	l := newTestLauncher(t)
-	b, err := l.newBlank(t.Context(), defaultKind(t), false)
+	b, err := (&blanks{launcher: l}).newBlank(t.Context(), defaultKind(t), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestAHealthCheckMovesTheLeaf(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, isNext := range []bool{true, false, false, true, true, false} {
-		if err := l.checkBlank(t.Context(), b, isNext); err != nil {
+		if err := (&blanks{launcher: l}).checkBlank(t.Context(), b, isNext); err != nil {
 			t.Fatal(err)
 		}
 		open := slices.DeleteFunc(openFiles(t), func(f string) bool { return !strings.Contains(f, names.CgroupPath()) })

@@ -23,7 +23,8 @@ import (
 // blanks are the pool of a launcher, and the counts of its claims.
 type blanks struct {
 	*pool.Pool[*blank]
-	claims pool.Claims
+	launcher *Launcher
+	claims   pool.Claims
 	// failed is told why a blank, or a rest of one, could not be made or removed.
 	failed func(error)
 	// noOverlays says that this kernel cannot add an overlay to a blank.
@@ -52,22 +53,22 @@ func (l *Launcher) StartPool(c spec.PoolConfig, path, home string, failed func(e
 	if err != nil {
 		return err
 	}
-	l.blanks = &blanks{failed: failed}
+	l.blanks = &blanks{launcher: l, failed: failed}
 	l.blanks.Pool = pool.Start(c, first, pool.Maker[*blank]{
-		Make:   l.newBlank,
-		Check:  l.checkBlank,
+		Make:   l.blanks.newBlank,
+		Check:  l.blanks.checkBlank,
 		End:    func(b *blank) error { return b.remove(context.Background()) },
-		Room:   l.roomForBlank,
+		Room:   l.blanks.roomForBlank,
 		Failed: failed,
 	})
-	l.images.Removed = l.dropImages
-	l.tending.Go(func() { l.removeUnmade(failed) })
+	l.images.Removed = l.blanks.dropImages
+	l.tending.Go(l.blanks.removeUnmade)
 	return nil
 }
 
 // checkBlank is the regular check of a blank that nobody claims meanwhile. Too few descriptors say nothing about the
 // blank: a later check, or the claim, looks again.
-func (l *Launcher) checkBlank(ctx context.Context, b *blank, isNext bool) error {
+func (p *blanks) checkBlank(ctx context.Context, b *blank, isNext bool) error {
 	err := cmp.Or(b.check(ctx, blankAnswerTime), b.checkImage(ctx))
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 		return nil
@@ -80,17 +81,17 @@ func (l *Launcher) checkBlank(ctx context.Context, b *blank, isNext bool) error 
 
 // removeUnmade removes the rests of killed launchers: blanks, and sandboxes that were made or removed only
 // in part.
-func (l *Launcher) removeUnmade(failed func(error)) {
-	ids, err := l.parts.Directories()
+func (p *blanks) removeUnmade() {
+	ids, err := p.launcher.parts.Directories()
 	if err != nil {
-		failed(err)
+		p.failed(err)
 	}
 	for _, id := range ids {
-		if statedir.Exists(filepath.Join(l.Dir(id), record.FileName)) {
+		if statedir.Exists(filepath.Join(p.launcher.Dir(id), record.FileName)) {
 			continue
 		}
-		if _, err := l.pruneOne(context.Background(), id); err != nil {
-			failed(fmt.Errorf("remove what is left of %s: %w", id, err))
+		if _, err := p.launcher.pruneOne(context.Background(), id); err != nil {
+			p.failed(fmt.Errorf("remove what is left of %s: %w", id, err))
 		}
 	}
 }
@@ -99,12 +100,12 @@ func (l *Launcher) removeUnmade(failed func(error)) {
 const leastFree = 256
 
 // roomForBlank returns an error if another blank would take memory or ids that sandboxes need.
-func (l *Launcher) roomForBlank() error {
+func (p *blanks) roomForBlank() error {
 	if err := kernel.MemoryShort(); err != nil {
 		return err
 	}
-	free, err := l.ids.Free()
-	if err == nil && free <= l.leastFree {
+	free, err := p.launcher.ids.Free()
+	if err == nil && free <= p.launcher.leastFree {
 		err = fmt.Errorf("the host has room for only %d more sandboxes", free)
 	}
 	return err
@@ -168,12 +169,12 @@ func (l *Launcher) PoolStats(user *uint32) (spec.PoolStats, error) {
 
 // takeBlank takes a blank for a request out of the pool, and returns its kind. If there is none, it
 // returns the reason.
-func (l *Launcher) takeBlank(ctx context.Context, r protocol.Create, from Sources, image part.ImageRoot) (taken pool.Item[*blank], kind, reason string) {
+func (p *blanks) takeBlank(ctx context.Context, r protocol.Create, from Sources, image part.ImageRoot) (taken pool.Item[*blank], kind, reason string) {
 	t, reason := templateOf(r, from, image)
-	if len(r.Config.Overlays) > 0 && l.blanks.noOverlays.Load() {
+	if len(r.Config.Overlays) > 0 && p.noOverlays.Load() {
 		reason = "overlays"
 	}
-	share := l.blankShare(from)
+	share := p.share(from)
 	if share == 0 {
 		reason = "rule"
 	}
@@ -185,16 +186,16 @@ func (l *Launcher) takeBlank(ctx context.Context, r protocol.Create, from Source
 		return taken, "", reason
 	}
 	for range mostStale {
-		taken, ok := l.blanks.Take(kind, from.UID, share)
+		taken, ok := p.Take(kind, from.UID, share)
 		if !ok {
 			return taken, "", "empty"
 		}
-		err := taken.Value.check(ctx, l.claimAnswer)
+		err := taken.Value.check(ctx, p.launcher.claimAnswer)
 		if err == nil {
 			return taken, kind, ""
 		}
-		l.blanks.claims.Stale(from.UID)
-		l.blanks.EndLater(taken.Value, err)
+		p.claims.Stale(from.UID)
+		p.EndLater(taken.Value, err)
 	}
 	return taken, "", "stale"
 }
@@ -203,9 +204,9 @@ func (l *Launcher) takeBlank(ctx context.Context, r protocol.Create, from Source
 // long as [Launcher.claimAnswer].
 const mostStale = 3
 
-// blankShare is the number of blanks that the pool keeps for one user at most.
-func (l *Launcher) blankShare(from Sources) int {
-	most := l.blanks.Config().Max
+// share is the number of blanks that the pool keeps for one user at most.
+func (p *blanks) share(from Sources) int {
+	most := p.Config().Max
 	switch {
 	case from.UID == 0:
 		return most

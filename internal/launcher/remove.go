@@ -207,9 +207,9 @@ func recordOrNil(r record.Record, err error) *record.Record {
 // beginRemoval notes that the removal begins, and opens the parts of the sandbox. r is
 // the record, or nil if it is missing or damaged. The caller must finish the removal.
 func (l *Launcher) beginRemoval(id string, state *statedir.Dir, r *record.Record) (*removal, error) {
-	l.finishJoin(id, r)
-	statedir.NoteRemoval(state.Path)
 	x := &removal{launcher: l, id: id, state: state}
+	x.finishJoin(r)
+	statedir.NoteRemoval(state.Path)
 	var err error
 	if x.parts, err = l.parts.Open(id, state.Path, r); err != nil {
 		return nil, x.giveUp(err)
@@ -219,11 +219,11 @@ func (l *Launcher) beginRemoval(id string, state *statedir.Dir, r *record.Record
 
 // finishJoin ends the join of a killed process before the sandbox is removed: a directory of the host
 // can have a part of the join.
-func (l *Launcher) finishJoin(id string, r *record.Record) {
+func (x *removal) finishJoin(r *record.Record) {
 	if r == nil || r.Join == nil || !r.Init.Lives() {
 		return
 	}
-	s, err := l.open(id)
+	s, err := x.launcher.open(x.id)
 	if err != nil {
 		return // the sandbox is removed nevertheless
 	}
