@@ -138,10 +138,11 @@ func (p *blanks) newBlank(ctx context.Context, kind string, isNext bool) (_ *bla
 	ctx, cancel := context.WithTimeout(ctx, blankTime)
 	defer cancel()
 	image, err := p.openImage(ctx, t)
-	defer image.Close()
 	if err != nil {
+		image.Close()
 		return nil, cmp.Or(ctx.Err(), unwanted(err))
 	}
+	defer image.Close()
 	id := newID()
 	state, err := statedir.Make(p.launcher.Sandboxes(), id)
 	if err != nil {
