@@ -154,12 +154,11 @@ func (m *creation) create(ctx context.Context) (_ *Sandbox, err error) {
 		if err == nil || m.state == nil {
 			return
 		}
-		id, state := m.ID, m.state
 		if m.Conn != nil {
 			err = errors.Join(err, m.Conn.Close())
 		}
-		if undo := l.removeHeld(context.WithoutCancel(ctx), id, state); undo != nil {
-			state.Release()
+		if undo := m.undo(context.WithoutCancel(ctx), errors.Is(err, fault.ErrExists)); undo != nil {
+			m.state.Release()
 			err = errors.Join(err, undo)
 		}
 	}()
@@ -212,6 +211,19 @@ func (m *creation) create(ctx context.Context) (_ *Sandbox, err error) {
 		l.blanks.claims.Hit(m.From.UID, m.claimed)
 	}
 	return &Sandbox{launcher: l, session: v}, nil
+}
+
+// undo removes a sandbox that could not be made. isTaken says that a container has the name.
+func (m *creation) undo(ctx context.Context, isTaken bool) error {
+	x, err := m.launcher.beginRemoval(m.ID, m.state, recordOrNil(record.Read(m.state.Path)))
+	if err != nil {
+		return err
+	}
+	x.parts.KeepContainer = isTaken
+	if err := x.finish(ctx); err != nil {
+		return err
+	}
+	return m.state.Remove()
 }
 
 // removeTraces removes the rest of an old sandbox of this name if somebody has removed its

@@ -61,6 +61,9 @@ func (g groups) vanish(ctx context.Context, r *Remains) error {
 // discardContainer removes the state of the sandbox's container. A claim that was cut short leaves the
 // state with the id of the blank.
 func (g groups) discardContainer(r *Remains) (err error) {
+	if r.KeepContainer {
+		return nil
+	}
 	if r.names.Made != r.ID {
 		err = container.DiscardIn(g.State, r.names.Made, r.Group.Path())
 	}

@@ -79,8 +79,10 @@ type Remains struct {
 	Dir string
 	// Record is nil if it is missing or damaged.
 	Record *record.Record
-	Group  *cgroups.Group
-	names  record.Names
+	// KeepContainer says that a container with the id is not the sandbox's.
+	KeepContainer bool
+	Group         *cgroups.Group
+	names         record.Names
 	// moved says that another sandbox has the objects with these names: a killed claim leaves the empty directory of its
 	// blank.
 	moved bool
