@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 	"sync"
 	"time"
 
@@ -38,30 +37,6 @@ func attach(ctx context.Context, s *Sandbox, a Attacher, execID string, stdout, 
 	p.kept.follow()
 	p.follow(ctx)
 	return p, nil
-}
-
-// An outputKeeper is an Execution of another provider that is attached to a detached command, see
-// [Execution]. Its files have the output as it is.
-type outputKeeper interface {
-	Output() (stdout, stderr *os.File)
-}
-
-// A logKeeper is an outputKeeper of this module, whose files have head and tail.
-type logKeeper interface {
-	Output() (stdout, stderr streams.LogFile)
-}
-
-// logsOf returns the files with the output of a detached command.
-func logsOf(e Execution) (stdout, stderr streams.LogFile, ok bool) {
-	switch e := e.(type) {
-	case logKeeper:
-		stdout, stderr = e.Output()
-		return stdout, stderr, true
-	case outputKeeper:
-		stdout.File, stderr.File = e.Output()
-		return stdout, stderr, true
-	}
-	return stdout, stderr, false
 }
 
 // captureKept puts the output of a detached command into its Result.

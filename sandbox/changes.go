@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
@@ -26,7 +25,7 @@ import (
 // Paths are absolute: a file has the same path in the sandbox and on the host.
 type Changes struct {
 	id     string
-	source layeredInstance
+	source layerHolder
 	trees  []*layer.Tree
 	notes  []string
 	// created tells a sandbox with its files in memory from a later one with its id. Zero:
@@ -34,15 +33,6 @@ type Changes struct {
 	created time.Time
 	// opened is a time before the layers were opened.
 	opened time.Time
-}
-
-// layeredInstance is an Instance whose writes lie on layers.
-type layeredInstance interface {
-	Layers(ctx context.Context) ([]layer.Overlay, error)
-	Applied(ctx context.Context, tree string, stamps map[string]layer.Stamp) error
-	Verify(ctx context.Context, sync bool) error
-	Untie(ctx context.Context, u protocol.Untie) error
-	Describe(ctx context.Context) (Info, error)
 }
 
 // Changes opens the sandbox's writes to its overlays. The caller must close them before
@@ -54,7 +44,7 @@ type layeredInstance interface {
 // Errors: ErrNotRunning and ErrNotFound; ErrUnavailable if the provider has no overlays. A
 // sandbox without overlays has no changes.
 func (s *Sandbox) Changes(ctx context.Context) (*Changes, error) {
-	source, err := capability[layeredInstance](s, "changes")
+	source, err := instanceAbility[layerHolder](s, "changes")
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ const filesIdle = 10 * time.Second
 
 // connect returns the connection there is, or a new one.
 func (f *Files) connect(ctx context.Context) (*files.Client, error) {
-	filer, err := capability[Filer](f.sandbox, "files")
+	filer, err := instanceAbility[Filer](f.sandbox, "files")
 	if err != nil {
 		return nil, err
 	}

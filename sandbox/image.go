@@ -125,7 +125,7 @@ func (m *Manager) PruneImages(ctx context.Context) (RemovedImages, error) {
 //
 // Errors: ErrNotFound, ErrDamaged.
 func (m *Manager) VerifyImage(ctx context.Context, name string) error {
-	k, err := ability[ImageKeeper](m, "images")
+	k, err := preferredAbility[ImageKeeper](m, "images")
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func (s *Sandbox) Logs(ctx context.Context, execID string, stdout, stderr io.Wri
 //
 // Errors: those of Attach, and those of the writers.
 func (s *Sandbox) CopyLogs(ctx context.Context, execID string, o LogOptions) (err error) {
-	a, err := capability[Attacher](s, "output of a command")
+	a, err := instanceAbility[Attacher](s, "output of a command")
 	if err != nil {
 		return err
 	}

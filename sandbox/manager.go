@@ -350,30 +350,6 @@ func (m *Manager) Events(ctx context.Context) (Events, error) {
 	return preferred(m, "events", func(w Watcher) (Events, error) { return w.Events(ctx) })
 }
 
-// ability is an ability of the provider that the Manager prefers.
-func ability[T any](m *Manager, what string) (T, error) {
-	var none T
-	providers, err := m.usedProviders()
-	if err != nil {
-		return none, err
-	}
-	able, ok := providers[0].(T)
-	if !ok {
-		return none, fmt.Errorf("%s of provider %s: %w there", what, providers[0].Name(), errUnsupported)
-	}
-	return able, nil
-}
-
-// preferred asks an ability of the provider that the Manager prefers.
-func preferred[T, A any](m *Manager, what string, question func(T) (A, error)) (A, error) {
-	able, err := ability[T](m, what)
-	if err != nil {
-		var none A
-		return none, err
-	}
-	return question(able)
-}
-
 // Close ends the connection with the launcher: commands that are not detached
 // end, and sandboxes that are tied. Others stay; close those first that are not
 // wanted any more. Those that were to be removed later are removed now. Safe to

@@ -12,13 +12,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A NetworkChanger changes an Instance's network while it runs, and raises its sensitivity. A nil
-// grant leaves the network as far as the level permits it. A level that is empty or below the
-// present one changes nothing.
-type NetworkChanger interface {
-	ChangeNetwork(ctx context.Context, grant *NetworkGrant, level Sensitivity) (NetworkChange, error)
-}
-
 // SetNetwork changes the network of the sandbox while it runs. The new network holds before
 // SetNetwork returns: connections that the new network does not permit have ended, and their
 // readers and writers in the sandbox get the error ECONNABORTED or ECONNRESET. Processes and files stay. If the
@@ -39,11 +32,6 @@ func (s *Sandbox) RaiseSensitivity(ctx context.Context, level Sensitivity) (Netw
 
 func (s *Sandbox) changeNetwork(ctx context.Context, grant *NetworkGrant, level Sensitivity) (NetworkChange, error) {
 	return query(s, "change of the network", func(n NetworkChanger) (NetworkChange, error) { return n.ChangeNetwork(ctx, grant, level) })
-}
-
-// A NetworkLogger has the decisions of NetworkProxied about an Instance.
-type NetworkLogger interface {
-	NetworkEvents(ctx context.Context, follow bool) iter.Seq2[NetworkEvent, error]
 }
 
 // NetworkEvents are the decisions of NetworkProxied about the sandbox, the oldest first. The last 500 KiB of them
@@ -75,11 +63,6 @@ type NetworkQuestion struct {
 	Port uint16
 	// Method and Path are those of a request. They are empty for a connection. The path has no query.
 	Method, Path string
-}
-
-// A NetworkAsker opens the channel on which its caller decides about an Instance's connections.
-type NetworkAsker interface {
-	NetworkDecider(ctx context.Context) (*os.File, error)
 }
 
 // DecideNetwork decides about the connections and requests of a sandbox with Config.Ask to names that no rule

@@ -69,10 +69,7 @@ func (p *Process) Started(ctx context.Context) error {
 // writes begin to join the sandbox's files. Wait returns after the join. Another goroutine must call Wait.
 // The channel is nil if the provider cannot tell.
 func (p *Process) Joining() <-chan struct{} {
-	if e, ok := p.execution.(interface{ Joining() <-chan struct{} }); ok {
-		return e.Joining()
-	}
-	return nil
+	return joiningOf(p.execution)
 }
 
 // killTime is how long a command that was killed may take to be gone. The

@@ -2,15 +2,14 @@ package sandbox
 
 import (
 	"context"
-	"net"
 	"os"
 	"syscall"
 )
 
 // A Provider makes sandboxes of one kind. Most programs need only its name. A program with
 // a kind of its own implements Provider, and names it in [ManagerConfig.Providers].
-// Interfaces of their own are for optional abilities: [Lister], [Watcher], [SnapshotKeeper], [ImageKeeper],
-// and io.Closer, which [Manager.Close] calls.
+// Optional abilities have interfaces of their own: [Lister], [Watcher], [SnapshotKeeper], [ImageKeeper],
+// and io.Closer, which [Manager.Close] calls. sandboxtest.Suite checks the promises of a provider.
 //
 // All methods may be called at the same time. Errors about conditions match the Err values
 // of this package; the Manager adds the sandbox's id.
@@ -45,9 +44,9 @@ type Request struct {
 	Config Config
 }
 
-// An Instance is one sandbox of a provider. Interfaces of their own are for optional
-// abilities: [Remover], [Describer], [Meter], [Pauser], [Updater], [NetworkChanger], [WorkspaceSetter], [Undoer],
-// [Snapshotter], [Attacher], [Filer], [Dialer].
+// An Instance is one sandbox of a provider. Optional abilities have interfaces of their own: [Remover], [Describer],
+// [Meter], [Pauser], [Updater], [WorkspaceSetter], [Dialer], [Filer], [Undoer], [Snapshotter], [Attacher],
+// [NetworkChanger], [NetworkLogger], [NetworkAsker].
 type Instance interface {
 	// Info describes it as it was when it was made or opened.
 	Info() Info
@@ -58,11 +57,8 @@ type Instance interface {
 	Start(ctx context.Context, c Command, stdio [3]*os.File) (Execution, error)
 }
 
-// An Execution is one command in a sandbox. One with a terminal has a method
-// Terminal() *os.File with the master, one that is attached to a detached
-// command Output() (stdout, stderr *os.File), with the files that its output
-// is kept in, as it is, open for reading. Both stay the Execution's to close. One of a transaction can have a
-// method Joining, for [Process.Joining].
+// An Execution is one command in a sandbox. Optional abilities have interfaces of their own: [Terminator],
+// [TerminalHolder], [OutputHolder], [Joiner].
 type Execution interface {
 	// ID is the id for Attach. It is empty if the command cannot be attached to.
 	ID() string
@@ -78,23 +74,6 @@ type Execution interface {
 	Close() error
 }
 
-// A Terminator is an Execution with a grace. Terminate has it end, with all that it has started:
-// by SIGTERM, and by SIGKILL once the grace of the Command is over. It does not wait for the end. The
-// Result tells that the caller gave up. Another Execution gets SIGKILL at once.
-type Terminator interface {
-	Terminate() error
-}
-
-// A Lister knows which sandboxes there are.
-type Lister interface {
-	List(ctx context.Context) ([]Info, error)
-}
-
-// A Watcher tells events of its sandboxes.
-type Watcher interface {
-	Events(ctx context.Context) (Events, error)
-}
-
 // Events are a subscription to events of sandboxes. Close ends it and all waits for it,
 // and is safe to call twice.
 type Events interface {
@@ -105,87 +84,9 @@ type Events interface {
 	Close() error
 }
 
-// A Remover removes this Instance, as [Provider].Remove does with its id. A later sandbox that has the id by
-// then stays. Without a Remover, [Sandbox.Close] removes the sandbox that has the id.
-type Remover interface {
-	Remove(ctx context.Context) error
-}
-
-// A Describer asks for an Instance's Info anew.
-type Describer interface {
-	Describe(ctx context.Context) (Info, error)
-}
-
-// A Meter measures an Instance.
-type Meter interface {
-	Stats(ctx context.Context) (Stats, error)
-}
-
-// A Pauser halts all processes of an Instance and has them go on.
-type Pauser interface {
-	Pause(ctx context.Context) error
-	Resume(ctx context.Context) error
-}
-
-// An Updater changes an Instance's limits; zero fields stay as they are.
-type Updater interface {
-	Update(ctx context.Context, l Limits) error
-}
-
-// A WorkspaceSetter gives an Instance another workspace while it runs.
-type WorkspaceSetter interface {
-	SetWorkspace(ctx context.Context, dir string) error
-}
-
-// A Dialer connects to ports of an Instance.
-type Dialer interface {
-	Dial(ctx context.Context, network, address string) (net.Conn, error)
-}
-
-// A Filer reaches an Instance's files.
-type Filer interface {
-	// StartFiles starts the program that serves files, with these pipes for its standard
-	// input and output. The pipes stay the caller's. In this module the program is
-	// cmd/sandbox-files, and runs inside as the sandbox's user. ctx bounds the call alone.
-	StartFiles(ctx context.Context, stdin, stdout *os.File) (FileServer, error)
-}
-
 // A FileServer is the program that a Filer has started. Wait returns when it has ended,
 // with the reason if there is one. Close ends it.
 type FileServer interface {
 	Wait(ctx context.Context) error
 	Close() error
-}
-
-// An Undoer takes back the last n transactions of an Instance.
-type Undoer interface {
-	Undo(ctx context.Context, n int) error
-}
-
-// A Snapshotter keeps an Instance's files, and throws away their changes.
-type Snapshotter interface {
-	Snapshot(ctx context.Context, name string) error
-	Discard(ctx context.Context) error
-}
-
-// A SnapshotKeeper has snapshots.
-type SnapshotKeeper interface {
-	Snapshots(ctx context.Context) ([]string, error)
-	RemoveSnapshot(ctx context.Context, name string) error
-}
-
-// An ImageKeeper has images. The methods are those of [Manager].
-type ImageKeeper interface {
-	PullImage(ctx context.Context, reference string, o PullOptions) (Image, error)
-	Images(ctx context.Context) ([]Image, error)
-	Image(ctx context.Context, name string) (Image, error)
-	RemoveImage(ctx context.Context, name string) (RemovedImages, error)
-	PruneImages(ctx context.Context) (RemovedImages, error)
-	VerifyImage(ctx context.Context, name string) error
-}
-
-// An Attacher finds an Instance's commands again.
-type Attacher interface {
-	Execs(ctx context.Context) ([]ExecInfo, error)
-	Attach(ctx context.Context, execID string) (Execution, error)
 }

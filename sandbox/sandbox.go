@@ -48,42 +48,6 @@ func (s *Sandbox) open() error {
 	return nil
 }
 
-// capability is an ability of an Instance beyond running commands.
-func capability[T any](s *Sandbox, what string) (T, error) {
-	var none T
-	if err := s.open(); err != nil {
-		return none, err
-	}
-	c, ok := s.instance.(T)
-	if !ok {
-		return none, &Error{s.info.ID, fmt.Errorf("%s: provider %s %w", what, s.provider.Name(), errUnsupported)}
-	}
-	return c, nil
-}
-
-// withAbility does something with an ability of an Instance.
-func withAbility[T any](s *Sandbox, what string, act func(T) error) error {
-	c, err := capability[T](s, what)
-	if err != nil {
-		return err
-	}
-	return errorAbout(s.info.ID, act(c))
-}
-
-// query asks an ability of an Instance.
-func query[T, A any](s *Sandbox, what string, question func(T) (A, error)) (A, error) {
-	c, err := capability[T](s, what)
-	if err != nil {
-		var none A
-		return none, err
-	}
-	answer, err := question(c)
-	return answer, errorAbout(s.info.ID, err)
-}
-
-// errUnsupported is about a provider.
-var errUnsupported = fmt.Errorf("has no such thing, which %w", ErrUnavailable)
-
 // Info describes the sandbox as it is now.
 //
 // Errors: ErrNotFound if it was removed, ErrClosed.
@@ -114,7 +78,7 @@ func (s *Sandbox) Execs(ctx context.Context) ([]ExecInfo, error) {
 // Errors: ErrNotFound if there is no detached command of this id, or its Result was taken;
 // ErrUnavailable if the provider has no detached commands.
 func (s *Sandbox) Attach(ctx context.Context, execID string, stdout, stderr io.Writer) (*Process, error) {
-	a, err := capability[Attacher](s, "attach to a command")
+	a, err := instanceAbility[Attacher](s, "attach to a command")
 	if err != nil {
 		return nil, err
 	}

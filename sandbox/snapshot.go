@@ -38,7 +38,7 @@ func (m *Manager) Snapshots(ctx context.Context) ([]string, error) {
 //
 // Errors: ErrNotFound.
 func (m *Manager) RemoveSnapshot(ctx context.Context, name string) error {
-	k, err := ability[SnapshotKeeper](m, "snapshots")
+	k, err := preferredAbility[SnapshotKeeper](m, "snapshots")
 	if err != nil {
 		return err
 	}

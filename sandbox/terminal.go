@@ -11,18 +11,10 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 )
 
-// terminal is the master of the command's terminal, nil if it has none.
-func (p *Process) terminal() *os.File {
-	if t, ok := p.execution.(interface{ Terminal() *os.File }); ok {
-		return t.Terminal()
-	}
-	return nil
-}
-
 // joinTerminal copies between the caller's streams and the command's terminal,
 // which the Execution closes.
 func (p *Process) joinTerminal(c Command) error {
-	master := p.terminal()
+	master := terminalOf(p.execution)
 	if master == nil {
 		return errors.Join(fmt.Errorf("terminal: provider %s %w", p.sandbox.provider.Name(), errUnsupported), p.execution.Close())
 	}
@@ -40,7 +32,7 @@ func (p *Process) Resize(size Winsize) error {
 	if p.execution == nil {
 		return errNoProcess
 	}
-	master := p.terminal()
+	master := terminalOf(p.execution)
 	if master == nil {
 		return nil
 	}
