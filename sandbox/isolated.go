@@ -216,12 +216,17 @@ func (p *isolatedProvider) remove(ctx context.Context, id string, created time.T
 	if err != nil {
 		return err
 	}
-	var recovered error
-	info, err := client.Info(ctx, id)
-	if err == nil && (created.IsZero() || created.Equal(info.Created)) { // the removal has the error, if there is no sandbox
+	var missing, recovered error
+	switch info, err := client.Info(ctx, id); {
+	case created.IsZero() && errors.Is(err, ErrNotFound): // the removal also removes the rest of a sandbox, and is no error then
+		missing = err
+	case err == nil && (created.IsZero() || created.Equal(info.Created)): // the removal has any other error
 		_, recovered = recoverTrees(ctx, client, info.Config.Overlays)
 	}
-	return errors.Join(client.RemoveCreated(ctx, id, created), recovered)
+	if err := errors.Join(client.RemoveCreated(ctx, id, created), recovered); err != nil {
+		return err
+	}
+	return missing
 }
 
 func (p *isolatedProvider) List(ctx context.Context) ([]Info, error) {

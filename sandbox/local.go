@@ -84,6 +84,11 @@ type reusedInstance struct {
 
 func (r *reusedInstance) Info() Info { return r.info }
 
+func (r *reusedInstance) Describe(ctx context.Context) (Info, error) {
+	_, err := r.localInstance.Describe(ctx)
+	return r.info, err
+}
+
 func (p *localProvider) Open(_ context.Context, id string) (Instance, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,6 +178,15 @@ type localInstance struct {
 }
 
 func (i *localInstance) Info() Info { return i.info }
+
+func (i *localInstance) Describe(context.Context) (Info, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.ended {
+		return Info{}, ErrNotFound
+	}
+	return i.info, nil
+}
 
 func (i *localInstance) Start(_ context.Context, c Command, stdio [3]*os.File) (Execution, error) {
 	if err := refuseOther(c, localCommand(c)); err != nil {

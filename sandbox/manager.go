@@ -13,7 +13,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Names of the providers that come with this package.
@@ -224,7 +226,7 @@ func Using(provider string) CreateOption {
 }
 
 // Named gives a sandbox this id: letters, digits and any of _+-. of which the
-// first is a letter, a digit or _. A name that is taken is ErrExists.
+// first is a letter, a digit or _. A name that is taken is ErrExists, another text a *ConfigError.
 func Named(name string) CreateOption {
 	return func(o *createOptions) { o.Name, o.named = name, true }
 }
@@ -267,6 +269,11 @@ func (m *Manager) create(ctx context.Context, r Request, options []CreateOption)
 	}
 	if _, err := o.Config.Complete(); err != nil {
 		return nil, err
+	}
+	if o.Name != "" {
+		if err := spec.CheckName(o.Name); err != nil {
+			return nil, fault.Refusal(err)
+		}
 	}
 	p, err := m.chooseProvider(ctx, o.provider)
 	if err != nil {

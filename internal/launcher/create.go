@@ -19,6 +19,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Create makes a sandbox. If the request allows reuse, Create may return an existing sandbox of
@@ -45,8 +46,8 @@ func (l *Launcher) Create(ctx context.Context, r protocol.Create, from Sources) 
 	unnamed := r.Name == ""
 	if unnamed {
 		r.Name = newID()
-	} else if !record.IsName(r.Name) {
-		return nil, fault.Refusal(fmt.Errorf("invalid name %.64q: use 1 to %d letters, digits, and any of _+-. and begin with a letter, a digit or _", r.Name, record.MaxName))
+	} else if err := spec.CheckName(r.Name); err != nil {
+		return nil, fault.Refusal(err)
 	}
 	m := &creation{Making: l.parts.NewMaking(r.Name, r, from), launcher: l, unnamed: unnamed}
 	m.Asked = asked

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Roots are the two directories of a launcher, both absolute once it has started, and the choice of
@@ -119,16 +120,11 @@ func (l Roots) CgroupPrefix() string {
 	return hex.EncodeToString(sum[:6]) + "-"
 }
 
-// MaxName bounds a name, so that a file's name can hold it with a prefix.
-const MaxName = 128
+// MaxName bounds a name.
+const MaxName = spec.MaxName
 
-// IsName says whether s can name a sandbox: letters, digits and "_+-.", as libcontainer's ids
-// have them. The first character is no "+", "-" or ".", so that a name is neither a flag nor a
-// hidden file.
-func IsName(s string) bool {
-	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+-."
-	return s != "" && !strings.ContainsRune("+-.", rune(s[0])) && len(s) <= MaxName && strings.Trim(s, allowed) == ""
-}
+// IsName says whether s can name a sandbox.
+func IsName(s string) bool { return spec.CheckName(s) == nil }
 
 // CheckRoot refuses a state root that other users than root and this user may change. A
 // missing one is no error. [Read] checks the opened file, too.
