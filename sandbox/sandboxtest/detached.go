@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/inside/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
@@ -73,7 +74,7 @@ func (i *instance) Attach(_ context.Context, id string) (sandbox.Execution, erro
 
 // attach opens the output of a detached command.
 func (e *execution) attach() (*attachedExecution, error) {
-	a := &attachedExecution{execution: e}
+	a := &attachedExecution{execution: e, closed: make(chan struct{})}
 	for n, k := range e.kept {
 		file, err := os.Open(k.file.Name())
 		if err != nil {
@@ -87,7 +88,11 @@ func (e *execution) attach() (*attachedExecution, error) {
 // attachedExecution is a detached command to a caller. The command goes on after Close.
 type attachedExecution struct {
 	*execution
-	output [2]*os.File
+	output  [2]*os.File
+	closed  chan struct{}
+	closing sync.Once
+	// hasResult says that this attachedExecution has got the Result. The instance's mutex guards it.
+	hasResult bool
 }
 
 // ID implements [sandbox.Execution].
@@ -98,24 +103,29 @@ func (a *attachedExecution) Output() (stdout, stderr streams.LogFile) {
 	return streams.LogFile{File: a.output[0], Ring: true}, streams.LogFile{File: a.output[1], Ring: true}
 }
 
-// Wait implements [sandbox.Execution]. One call gets the Result.
+// Wait implements [sandbox.Execution]. One attachedExecution gets the Result.
 func (a *attachedExecution) Wait(ctx context.Context) (sandbox.Result, error) {
-	r, err := a.execution.Wait(ctx)
-	if err != nil {
-		return r, err
+	select {
+	case <-a.ended:
+	case <-a.closed:
+		return sandbox.Result{}, os.ErrClosed
+	case <-ctx.Done():
+		return sandbox.Result{}, ctx.Err()
 	}
 	i := a.instance
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.execs[a.id] != a.execution {
+	if i.execs[a.id] != a.execution && !a.hasResult {
 		return sandbox.Result{}, sandbox.ErrNotFound
 	}
 	delete(i.execs, a.id)
-	return r, nil
+	a.hasResult = true
+	return a.result, nil
 }
 
 // Close implements [sandbox.Execution].
 func (a *attachedExecution) Close() error {
+	a.closing.Do(func() { close(a.closed) })
 	var errs []error
 	for n, file := range a.output {
 		if file != nil {

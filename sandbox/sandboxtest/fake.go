@@ -11,6 +11,8 @@
 //
 // All results name the fake: Info names the provider "fake", and Results have the isolation "none"
 // and a note. A fake cannot tell whether a program would work in a sandbox.
+//
+// [Suite] tests that a provider of real sandboxes keeps the promises of package sandbox.
 package sandboxtest
 
 import (
@@ -177,7 +179,7 @@ func (i *instance) Remove(context.Context) error {
 	}
 	f.mu.Unlock()
 	if !isThere {
-		return sandbox.ErrNotFound
+		return nil
 	}
 	return i.remove()
 }
