@@ -190,20 +190,6 @@ func TestAttachGivesUpWithItsContext(t *testing.T) {
 	}
 }
 
-func TestAttachToNothingIsNotFound(t *testing.T) {
-	_, sb := newBench(t)
-	if _, err := sb.Start(t.Context(), sandbox.Command{Args: []string{"x"}, Detached: true}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := sb.Attach(t.Context(), "gone", nil, nil); !errors.Is(err, sandbox.ErrNotFound) || !strings.Contains(err.Error(), "gone") {
-		t.Errorf("got %v", err)
-	}
-	var wrong *sandbox.ConfigError
-	if _, err := sb.Attach(t.Context(), "", nil, nil); !errors.As(err, &wrong) {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestTerminalIsJoinedAndResized(t *testing.T) {
 	b, sb := newBench(t)
 	var out syncBuffer

@@ -84,10 +84,25 @@ func (i alteredInstance) Verify(ctx context.Context, sync bool) error {
 	return i.fakeInstance.Verify(ctx, sync)
 }
 
+// writeFiles plays a command whose arguments are paths with texts to write.
+func writeFiles(_ context.Context, p *sandboxtest.Program) int {
+	root, err := p.Root()
+	if err != nil {
+		return 1
+	}
+	defer root.Close()
+	for pair := range slices.Chunk(p.Command.Args[1:], 2) {
+		if err := root.WriteFile(strings.TrimPrefix(pair[0], "/"), []byte(pair[1]), 0o644); err != nil {
+			return 1
+		}
+	}
+	return 0
+}
+
 // box makes a fake with overlays.
 func (a alteredFake) box(t *testing.T, overlays ...string) *sandbox.Sandbox {
 	t.Helper()
-	a.Fake = &sandboxtest.Fake{Run: playScript}
+	a.Fake = &sandboxtest.Fake{Run: writeFiles}
 	m, err := sandbox.NewManager(sandbox.ManagerConfig{Prefer: []string{sandboxtest.Name}, Providers: []sandbox.Provider{a}})
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +124,7 @@ func TestALateConflictNamesTheDirectoriesBeforeIt(t *testing.T) {
 		}
 		return nil
 	}}.box(t, first, second)
-	if r, err := sb.Exec(t.Context(), script("write "+first+"/new fresh;write "+second+"/old other").command()); err != nil || !r.OK() {
+	if r, err := sb.Exec(t.Context(), command("write", first+"/new", "fresh", second+"/old", "other")); err != nil || !r.OK() {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	c, err := sb.Changes(t.Context())
@@ -139,7 +154,7 @@ func TestAnApplyThatCannotBeNoted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			why, dir := first, t.TempDir()
 			sb := alteredFake{applied: func() error { return why }}.box(t, dir)
-			if r, err := sb.Exec(t.Context(), script("write "+dir+"/new fresh").command()); err != nil || !r.OK() {
+			if r, err := sb.Exec(t.Context(), command("write", dir+"/new", "fresh")); err != nil || !r.OK() {
 				t.Fatalf("%+v, %v", r, err)
 			}
 			with := func(f func(c *sandbox.Changes)) {

@@ -139,6 +139,8 @@ var commandCalls = []contextCall{
 // emptyDir is a directory without files that no call changes.
 var emptyDir string
 
+func second[T any](_ T, err error) error { return err }
+
 func ofSandbox(do func(context.Context, *sandbox.Sandbox) error) func(context.Context, *sandbox.Manager, *sandbox.Sandbox) error {
 	return func(ctx context.Context, _ *sandbox.Manager, s *sandbox.Sandbox) error { return do(ctx, s) }
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -92,20 +91,6 @@ func TestDialReachesPortsOfASandboxWithoutNetwork(t *testing.T) {
 	other := create(t, newIsolated(t), sandbox.Config{})
 	if c, err := other.Dial(t.Context(), "tcp", ":8080"); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("a port of another sandbox: %v, %v", c, err)
-	}
-}
-
-func TestDialRefusesOtherAddresses(t *testing.T) {
-	sb := create(t, newIsolated(t), sandbox.Config{})
-	for _, d := range []struct{ network, address string }{
-		{"unix", ":80"}, {"", ":80"}, {"tcp", ""}, {"tcp", "80"}, {"tcp", ":0"}, {"tcp", ":65536"}, {"tcp", ":http"}, {"tcp", "192.0.2.1:80"},
-		{"tcp", "0.0.0.0:80"}, {"udp", "[fe80::1]:80"}, {"tcp", "example.com:80"}, {"tcp4", "[::1]:80"}, {"tcp6", "127.0.0.1:80"}, {"tcp", "[::1%lo]:80"},
-	} {
-		var wrong *sandbox.ConfigError
-		_, err := sb.Dial(t.Context(), d.network, d.address)
-		if !errors.As(err, &wrong) || !strings.Contains(wrong.Reason, fmt.Sprintf("%q", d.address)) && !strings.Contains(wrong.Reason, fmt.Sprintf("network %q", d.network)) {
-			t.Errorf("%q %q: %v", d.network, d.address, err)
-		}
 	}
 }
 

@@ -1,215 +1,21 @@
 package sandbox_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
-	"github.com/sandbox-runtime/sandbox-runtime/sandbox/sandboxtest"
 )
-
-// eachProvider has a sandbox of each kind with a workspace of its own.
-func eachProvider(t *testing.T, test func(t *testing.T, sb *sandbox.Sandbox)) {
-	t.Helper()
-	t.Run("isolated", func(t *testing.T) { test(t, create(t, newIsolated(t), sandbox.Config{})) })
-	for name, config := range map[string]sandbox.ManagerConfig{
-		"local": {Prefer: []string{sandbox.ProviderLocal}},
-		"fake":  {Prefer: []string{sandboxtest.Name}, Providers: []sandbox.Provider{&sandboxtest.Fake{}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m, err := sandbox.NewManager(config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { m.Close() })
-			test(t, create(t, m, sandbox.Config{Workspace: t.TempDir()}))
-		})
-	}
-}
-
-func TestFilesAreWrittenAndRead(t *testing.T) {
-	eachProvider(t, func(t *testing.T, sb *sandbox.Sandbox) {
-		ctx, files := t.Context(), sb.Files()
-		for _, size := range []int{0, 5, 256 << 10, 3<<20 + 7} {
-			name, data := fmt.Sprintf("of %d", size), bytes.Repeat([]byte("7 bytes"), size/7+1)[:size]
-			if err := files.WriteFile(ctx, name, data, 0o640); err != nil {
-				t.Fatal(err)
-			}
-			got, err := files.ReadFile(ctx, "/workspace/"+name)
-			if err != nil || !bytes.Equal(got, data) {
-				t.Errorf("%d bytes came back as %d, %v", size, len(got), err)
-			}
-			info, err := files.Stat(ctx, name)
-			if err != nil || info.Size != int64(size) || info.Mode != 0o640 || info.Name != name || time.Since(info.ModTime).Abs() > time.Hour {
-				t.Errorf("got %+v, %v", info, err)
-			}
-		}
-		r, err := files.Open(ctx, "of 3145735", 1<<20, 300<<10)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Close()
-		part, err := io.ReadAll(r)
-		if whole := bytes.Repeat([]byte("7 bytes"), 1<<20); err != nil || !bytes.Equal(part, whole[1<<20:][:300<<10]) {
-			t.Errorf("a part of it has %d bytes, %v", len(part), err)
-		}
-		// What is replaced keeps its mode, and a link leads to what is replaced.
-		if err := files.Symlink(ctx, "of 5", "link"); err != nil {
-			t.Fatal(err)
-		}
-		if err := files.WriteFile(ctx, "link", []byte("new"), 0); err != nil {
-			t.Fatal(err)
-		}
-		if info, err := files.Lstat(ctx, "link"); err != nil || info.Mode.Type() != fs.ModeSymlink || info.Link != "of 5" {
-			t.Errorf("the link: %+v, %v", info, err)
-		}
-		if info, err := files.Stat(ctx, "of 5"); err != nil || info.Size != 3 || info.Mode != 0o640 {
-			t.Errorf("behind the link: %+v, %v", info, err)
-		}
-	})
-}
-
-func TestFilesAreListedMovedAndRemoved(t *testing.T) {
-	eachProvider(t, func(t *testing.T, sb *sandbox.Sandbox) {
-		ctx, files := t.Context(), sb.Files()
-		must := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		must(files.MkdirAll(ctx, "a/b", 0o755))
-		must(files.Mkdir(ctx, "a/dir", 0o700))
-		want := map[string]fs.FileMode{"b": fs.ModeDir | 0o755, "dir": fs.ModeDir | 0o700, "new\nline \xff": 0o600}
-		must(files.WriteFile(ctx, "a/new\nline \xff", nil, 0o600))
-		for n := range 250 {
-			name := strings.Repeat("n", 250) + fmt.Sprint(n)
-			must(files.WriteFile(ctx, "a/"+name, nil, 0o644))
-			want[name] = 0o644
-		}
-		got := map[string]fs.FileMode{}
-		for info, err := range files.ReadDir(ctx, "a") {
-			must(err)
-			got[info.Name] = info.Mode
-		}
-		if !maps.Equal(got, want) {
-			t.Errorf("%d entries, want %d", len(got), len(want))
-		}
-		for range files.ReadDir(ctx, "a") {
-			break // lets go of it
-		}
-		must(files.Rename(ctx, "a/dir", "a/b/moved"))
-		must(files.Chmod(ctx, "a/b/moved", 0o711))
-		if info, err := files.Stat(ctx, "a/b/moved"); err != nil || info.Mode != fs.ModeDir|0o711 {
-			t.Errorf("got %+v, %v", info, err)
-		}
-		if err := files.Remove(ctx, "a/b"); !errors.Is(err, syscall.ENOTEMPTY) {
-			t.Errorf("a directory that is not empty: %v", err)
-		}
-		must(files.Remove(ctx, "a/b/moved"))
-		must(files.RemoveAll(ctx, "a"))
-		must(files.RemoveAll(ctx, "a"))
-		if _, err := files.Stat(ctx, "a"); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("got %v", err)
-		}
-	})
-}
-
-func TestFileErrorsSayTheNameThatWasGiven(t *testing.T) {
-	eachProvider(t, func(t *testing.T, sb *sandbox.Sandbox) {
-		ctx, files := t.Context(), sb.Files()
-		if err := errors.Join(files.Mkdir(ctx, "dir", 0o755), files.Symlink(ctx, "loop", "loop"), files.WriteFile(ctx, "file", nil, 0)); err != nil {
-			t.Fatal(err)
-		}
-		read := func(name string) error { _, err := files.ReadFile(ctx, name); return err }
-		write := func(name string) error { return files.WriteFile(ctx, name, nil, 0) }
-		for _, test := range []struct {
-			name string
-			do   func(string) error
-			want error
-		}{
-			{"none", read, fs.ErrNotExist},
-			{"/workspace/none/below", write, fs.ErrNotExist},
-			{"dir", read, syscall.EISDIR},
-			{"dir", write, syscall.EISDIR},
-			{"loop", read, syscall.ELOOP},
-			{"dir/.", write, syscall.EISDIR},
-			{"", read, fs.ErrNotExist},
-			{"file/below", write, syscall.ENOTDIR},
-			{"a\x00b", read, syscall.EINVAL},
-			{strings.Repeat("x", 256), write, syscall.ENAMETOOLONG},
-			{strings.Repeat("x/", 3000), read, syscall.ENAMETOOLONG},
-			{"dir", func(n string) error { return files.Mkdir(ctx, n, 0o755) }, fs.ErrExist},
-			{"file", func(n string) error { _, err := files.Watch(ctx, n); return err }, syscall.ENOTDIR},
-			{"file", func(n string) error {
-				for _, err := range files.ReadDir(ctx, n) {
-					return err
-				}
-				return nil
-			}, syscall.ENOTDIR},
-		} {
-			err := test.do(test.name)
-			var path *fs.PathError
-			if !errors.Is(err, test.want) || !errors.As(err, &path) || path.Path != test.name {
-				t.Errorf("%.30q: got %v, want %v", test.name, err, test.want)
-			}
-		}
-	})
-}
-
-// A write that fails half-way leaves what was there, and nothing beside it.
-func TestFailedWriteLeavesNothing(t *testing.T) {
-	eachProvider(t, func(t *testing.T, sb *sandbox.Sandbox) {
-		ctx, files := t.Context(), sb.Files()
-		if err := files.WriteFile(ctx, "f", []byte("old"), 0); err != nil {
-			t.Fatal(err)
-		}
-		broken := errors.New("broken")
-		half := func(end io.Reader) io.Reader {
-			return io.MultiReader(bytes.NewReader(make([]byte, 1<<20)), end)
-		}
-		if err := files.Write(ctx, "f", half(iotest.ErrReader(broken)), 0); !errors.Is(err, broken) {
-			t.Errorf("got %v", err)
-		}
-		stopped, stop := context.WithCancel(ctx)
-		err := files.Write(stopped, "f", half(readerFunc(func([]byte) (int, error) { stop(); return 1, nil })), 0)
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
-		}
-		if got, err := files.ReadFile(ctx, "f"); err != nil || string(got) != "old" {
-			t.Errorf("got %q, %v", got, err)
-		}
-		testhost.Eventually(t, "the half is removed", func() bool {
-			names := []string{}
-			for info, err := range files.ReadDir(ctx, ".") {
-				if err != nil {
-					t.Fatal(err)
-				}
-				names = append(names, info.Name)
-			}
-			return slices.Equal(names, []string{"f"})
-		})
-	})
-}
-
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
 func TestReaderSeesOldOrNew(t *testing.T) {
 	testhost.Concurrent(t)
@@ -414,51 +220,6 @@ func awaitEvent(t *testing.T, w *sandbox.FileWatch, want sandbox.FileEvent) {
 		}
 		seen = append(seen, e)
 	}
-}
-
-func TestWatchTellsWhatChanges(t *testing.T) {
-	eachProvider(t, func(t *testing.T, sb *sandbox.Sandbox) {
-		ctx, files := t.Context(), sb.Files()
-		if err := files.MkdirAll(ctx, "a/b", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		w, err := files.Watch(ctx, ".")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer w.Close()
-		event := func(kind sandbox.FileEventType, path string, dir bool) sandbox.FileEvent {
-			return sandbox.FileEvent{Type: kind, Path: "/workspace/" + path, Dir: dir}
-		}
-		for _, step := range []struct {
-			do   func() error
-			want sandbox.FileEvent
-		}{
-			{func() error { return files.WriteFile(ctx, "a/b/f", []byte("x"), 0) }, event(sandbox.FileCreated, "a/b/f", false)},
-			{func() error { return files.Chmod(ctx, "a/b/f", 0o600) }, event(sandbox.FileModified, "a/b/f", false)},
-			{func() error { return files.MkdirAll(ctx, "c/d/e", 0o755) }, event(sandbox.FileCreated, "c/d/e", true)},
-			{func() error { return files.WriteFile(ctx, "c/d/e/g", nil, 0) }, event(sandbox.FileCreated, "c/d/e/g", false)},
-			{func() error { return files.Rename(ctx, "c", "moved") }, event(sandbox.FileCreated, "moved/d/e/g", false)},
-			{func() error { return files.WriteFile(ctx, "moved/d/h", nil, 0) }, event(sandbox.FileCreated, "moved/d/h", false)},
-			{func() error { return files.RemoveAll(ctx, "moved") }, event(sandbox.FileRemoved, "moved", true)},
-		} {
-			if err := step.do(); err != nil {
-				t.Fatal(err)
-			}
-			awaitEvent(t, w, step.want)
-		}
-		gone, cancel := context.WithCancel(ctx)
-		cancel()
-		if _, err := w.Next(gone); !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Next(ctx); !errors.Is(err, sandbox.ErrClosed) {
-			t.Errorf("closed: %v", err)
-		}
-	})
 }
 
 func TestWatchSaysThatEventsWereLost(t *testing.T) {

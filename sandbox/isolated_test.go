@@ -1,15 +1,12 @@
 package sandbox_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,58 +14,22 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-func TestIsolatedRunsInItsWorkspace(t *testing.T) {
-	workspace := t.TempDir()
-	sb := create(t, newIsolated(t), sandbox.Config{Workspace: workspace, Env: map[string]string{"A": "b"}})
-	r, err := sb.Exec(t.Context(), sandbox.Command{
-		Args: []string{"sh", "-c", "pwd; id -u; echo $A $C > f; exit 5"}, Env: map[string]string{"C": "d"},
-	})
-	if err != nil || r.ExitCode != 5 || string(r.Stdout) != "/workspace\n1000\n" || r.Isolation != sandbox.IsolationFull || r.ID != sb.ID() {
-		t.Errorf("got %+v, %v", r, err)
-	}
-	if text, err := os.ReadFile(workspace + "/f"); err != nil || string(text) != "b d\n" {
-		t.Errorf("got %q, %v", text, err)
-	}
-}
-
-func TestIsolatedStreamsAreLikeLocalOnes(t *testing.T) {
+func TestIsolatedCommandsAreIsolated(t *testing.T) {
 	sb := create(t, newIsolated(t), sandbox.Config{})
-	r, err := sb.Run(t.Context(), "head -c 3000000 /dev/zero; echo err >&2")
-	if err != nil || len(r.Stdout) != 3000000 || string(r.Stderr) != "err\n" || r.StdoutTruncated {
-		t.Errorf("got %d bytes, %q, %v", len(r.Stdout), r.Stderr, err)
-	}
-	var out bytes.Buffer
-	input := strings.Repeat("line\n", 100_000)
-	r, err = sb.Exec(t.Context(), sandbox.Command{Args: []string{"cat"}, Stdin: strings.NewReader(input), Stdout: &out, Stderr: &out})
-	if err != nil || !r.OK() || out.String() != input {
-		t.Errorf("got %+v with %d bytes, %v", r, out.Len(), err)
-	}
-	r, err = sb.Exec(t.Context(), sandbox.Command{Args: []string{"sh", "-c", "echo again > /dev/stdout; readlink /proc/self/fd/0"}})
-	if err != nil || string(r.Stdout) != "again\n/dev/null\n" {
+	r, err := sb.Run(t.Context(), "pwd; id -u; echo again > /dev/stdout; readlink /proc/self/fd/0")
+	if err != nil || string(r.Stdout) != "/workspace\n1000\nagain\n/dev/null\n" || r.Isolation != sandbox.IsolationFull {
 		t.Errorf("got %+v, %v", r, err)
 	}
 }
 
-func TestIsolatedEndingsAreResults(t *testing.T) {
+func TestIsolatedMemoryIsBounded(t *testing.T) {
 	sb := create(t, newIsolated(t), sandbox.Config{Limits: sandbox.Limits{Memory: 64 << 20}})
-	for name, test := range map[string]struct {
-		c      sandbox.Command
-		status sandbox.Status
-		code   int
-	}{
-		"not found":      {command("no-such-command"), sandbox.StatusError, -1},
-		"not executable": {command("/etc/passwd"), sandbox.StatusError, -1},
-		"signal":         {command("sh", "-c", "kill -TERM $$"), sandbox.StatusSignaled, 143},
-		"timeout":        {sandbox.Command{Args: []string{"sleep", "60"}, Timeout: 100 * time.Millisecond}, sandbox.StatusTimedOut, 124},
-		"memory":         {command("sh", "-c", "exec tail /dev/zero"), sandbox.StatusOOMKilled, 137},
-		"exit":           {command("sh", "-c", "exit 3"), sandbox.StatusExited, 3},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, err := sb.Exec(t.Context(), test.c)
-			if err != nil || r.Status != test.status || r.ExitCode != test.code || r.Reason == "" || r.ID != sb.ID() {
-				t.Errorf("got %+v, %v", r, err)
-			}
-		})
+	r, err := sb.Run(t.Context(), "exec tail /dev/zero")
+	if err != nil || r.Status != sandbox.StatusOOMKilled || r.ExitCode != 137 || r.Reason == "" {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if stats, err := sb.Stats(t.Context()); err != nil || stats.CPU <= 0 || stats.MemoryPeak < 32<<20 || stats.OOMKills < 1 {
+		t.Errorf("got %+v, %v", stats, err)
 	}
 }
 
@@ -109,69 +70,6 @@ type waitReader struct{ ctx context.Context }
 
 func (w waitReader) Read([]byte) (int, error) { <-w.ctx.Done(); return 0, w.ctx.Err() }
 
-func TestIsolatedTerminal(t *testing.T) {
-	sb := create(t, newIsolated(t), sandbox.Config{})
-	var out syncBuffer
-	in, typed, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	defer typed.Close()
-	p, err := sb.Start(t.Context(), sandbox.Command{
-		Args: []string{"sh", "-c", "stty -echo; stty size; read x; stty size; exit 4"}, Terminal: &sandbox.Winsize{Rows: 5, Columns: 70},
-		Stdin: in, Stdout: &out,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	out.waitFor(t, "5 70\r\n")
-	if err := p.Resize(sandbox.Winsize{Rows: 6, Columns: 80}); err != nil {
-		t.Fatal(err)
-	}
-	fmt.Fprintln(typed)
-	if r, err := p.Wait(); err != nil || r.ExitCode != 4 {
-		t.Errorf("got %+v, %v", r, err)
-	}
-	out.waitFor(t, "5 70\r\n6 80\r\n")
-}
-
-// A reader's end is that of the input on a terminal too, also where no line ends
-// there.
-func TestIsolatedTerminalHasAnEndOfInput(t *testing.T) {
-	sb := create(t, newIsolated(t), sandbox.Config{})
-	for _, input := range []string{"", "line\n", "half", strings.Repeat("line\n", 5000)} {
-		r, err := sb.Exec(t.Context(), sandbox.Command{
-			Args: []string{"sh", "-c", "stty -echo; wc -c"}, Terminal: &sandbox.Winsize{Rows: 5, Columns: 70},
-			Stdin: strings.NewReader(input), Timeout: time.Minute,
-		})
-		if want := fmt.Sprintf("%d\r\n", len(input)); err != nil || !r.OK() || !strings.HasSuffix(string(r.Stdout), want) {
-			t.Errorf("%.10q, %d: got %+v, %v", input, len(input), r, err)
-		}
-	}
-}
-
-func TestIsolatedCommandOfAManagerThatIsClosed(t *testing.T) {
-	m := newIsolated(t)
-	sb, err := m.Create(t.Context(), sandbox.Config{}, sandbox.Tied())
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := sb.Start(t.Context(), command("sleep", "600"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(p.Started(t.Context()), m.Close()); err != nil {
-		t.Fatal(err)
-	}
-	// The launcher's last word may have come before the end of the connection.
-	r, err := p.Wait()
-	told := err == nil && r.Status == sandbox.StatusSignaled && (r.Signal == "SIGTERM" || r.Signal == "SIGKILL")
-	if !told && (!errors.Is(err, sandbox.ErrClosed) || !strings.Contains(err.Error(), sb.ID())) {
-		t.Errorf("got %+v, %v", r, err)
-	}
-}
-
 // Two managers are two launchers: what one has made is the other's too.
 func TestIsolatedDetachedIsAttachedToFromElsewhere(t *testing.T) {
 	here := newIsolated(t)
@@ -210,35 +108,6 @@ func TestIsolatedDetachedIsAttachedToFromElsewhere(t *testing.T) {
 	out.waitFor(t, "first\nlast\n")
 	if _, err := elsewhere.Attach(t.Context(), id, nil, nil); !errors.Is(err, sandbox.ErrNotFound) {
 		t.Errorf("its result is taken: %v", err)
-	}
-}
-
-func TestIsolatedPauseStatsUpdateExecs(t *testing.T) {
-	sb := create(t, newIsolated(t), sandbox.Config{})
-	ctx := t.Context()
-	if err := sb.Pause(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if info, err := sb.Info(ctx); err != nil || info.State != sandbox.StatePaused {
-		t.Errorf("got %+v, %v", info, err)
-	}
-	if r, err := sb.Run(ctx, "true"); !errors.Is(err, sandbox.ErrPaused) {
-		t.Errorf("got %+v, %v", r, err)
-	}
-	if err := sb.Resume(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := sb.Update(ctx, sandbox.Limits{Memory: 64 << 20}); err != nil {
-		t.Fatal(err)
-	}
-	if r, err := sb.Run(ctx, "exec tail /dev/zero"); err != nil || r.Status != sandbox.StatusOOMKilled {
-		t.Errorf("got %+v, %v", r, err)
-	}
-	if err := sb.Update(ctx, sandbox.Limits{Memory: 1}); err == nil {
-		t.Error("a limit of one byte was taken")
-	}
-	if stats, err := sb.Stats(ctx); err != nil || stats.CPU <= 0 || stats.MemoryPeak < 32<<20 || stats.OOMKills < 1 {
-		t.Errorf("got %+v, %v", stats, err)
 	}
 }
 
@@ -289,72 +158,6 @@ for p in os.listdir("/proc"):
 		if r, err := own.Run(t.Context(), clean); err != nil || !r.OK() {
 			t.Fatalf("got %+v, %v", r, err)
 		}
-	}
-}
-
-func TestIsolatedManyAtOnce(t *testing.T) {
-	testhost.Concurrent(t)
-	sb := create(t, newIsolated(t), sandbox.Config{})
-	var together sync.WaitGroup
-	for n := range 32 {
-		together.Go(func() {
-			r, err := sb.Run(t.Context(), fmt.Sprintf("echo %d; exit %d", n, n))
-			if err != nil || r.ExitCode != n || string(r.Stdout) != fmt.Sprintln(n) {
-				t.Errorf("%d: got %+v, %v", n, r, err)
-			}
-		})
-	}
-	together.Wait()
-}
-
-// Started returns while another call waits for the end.
-func TestIsolatedStartedBesideWait(t *testing.T) {
-	testhost.Concurrent(t)
-	sb := create(t, newIsolated(t), sandbox.Config{})
-	p, err := sb.Start(t.Context(), command("sleep", "1000"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	waited := make(chan error)
-	go func() {
-		_, err := p.Wait()
-		waited <- err
-	}()
-	time.Sleep(50 * time.Millisecond) // Wait receives the answers now
-	ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
-	defer cancel()
-	if err := p.Started(ctx); err != nil {
-		t.Error(err)
-	}
-	if err := errors.Join(p.Kill(), <-waited); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestIsolatedGoneIsSaid(t *testing.T) {
-	m := newIsolated(t)
-	sb := create(t, m, sandbox.Config{}, sandbox.Named("goner"))
-	p, err := sb.Start(t.Context(), command("sleep", "60"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Started(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Remove(t.Context(), "goner"); err != nil {
-		t.Fatal(err)
-	}
-	if r, err := p.Wait(); err == nil && r.Status != sandbox.StatusLost {
-		t.Errorf("got %+v", r)
-	}
-	if r, err := sb.Run(t.Context(), "true"); !errors.Is(err, sandbox.ErrNotFound) || !strings.Contains(err.Error(), "goner") {
-		t.Errorf("got %+v, %v", r, err)
-	}
-	if _, err := m.Get(t.Context(), "goner"); !errors.Is(err, sandbox.ErrNotFound) || !strings.Contains(err.Error(), "goner") {
-		t.Errorf("got %v", err)
-	}
-	if err := m.Remove(t.Context(), "goner"); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -444,23 +247,6 @@ func killChildren(t *testing.T, argument string) {
 	}
 }
 
-func TestIsolatedCreateThatIsGivenUpLeavesNothing(t *testing.T) {
-	m := newIsolated(t)
-	for _, after := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond} {
-		ctx, cancel := context.WithTimeout(t.Context(), after)
-		if sb, err := m.Create(ctx, sandbox.Config{}); err == nil {
-			sb.Close()
-		} else if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
-		}
-		cancel()
-	}
-	testhost.Eventually(t, "nothing is left", func() bool {
-		infos, err := m.List(t.Context())
-		return err == nil && len(infos) == 0
-	})
-}
-
 func TestIsolatedTiedEndsWithItsManager(t *testing.T) {
 	m := newIsolated(t)
 	other := newIsolated(t)
@@ -478,32 +264,4 @@ func TestIsolatedTiedEndsWithItsManager(t *testing.T) {
 		_, err := other.Get(t.Context(), sb.ID())
 		return errors.Is(err, sandbox.ErrNotFound)
 	})
-}
-
-func TestIsolatedEvents(t *testing.T) {
-	m := newIsolated(t)
-	events, err := m.Events(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer events.Close()
-	sb := create(t, m, sandbox.Config{})
-	if err := sb.Close(); err != nil {
-		t.Fatal(err)
-	}
-	var seen []sandbox.EventType
-	for len(seen) < 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
-		e, err := events.Next(ctx)
-		cancel()
-		if err != nil {
-			t.Fatalf("after %v: %v", seen, err)
-		}
-		if e.ID == sb.ID() && e.Type != sandbox.EventDied {
-			seen = append(seen, e.Type)
-		}
-	}
-	if seen[0] != sandbox.EventCreated || seen[1] != sandbox.EventRemoved {
-		t.Errorf("got %v", seen)
-	}
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
-	"github.com/sandbox-runtime/sandbox-runtime/sandbox/sandboxtest"
 )
 
 // manyFiles makes files of all sorts in an overlay: small, sparse and large ones.
@@ -37,45 +36,6 @@ func sumOnHost(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return string(out)
-}
-
-// Close removes the sandbox that was made, and no later one with its name.
-func TestCloseLeavesALaterSandboxOfTheName(t *testing.T) {
-	with := func(name string) func(testing.TB) *sandbox.Manager {
-		return func(t testing.TB) *sandbox.Manager {
-			t.Helper()
-			m, err := sandbox.NewManager(sandbox.ManagerConfig{Prefer: []string{name}, Providers: []sandbox.Provider{&sandboxtest.Fake{}}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = m.Close() })
-			return m
-		}
-	}
-	for name, manager := range map[string]func(testing.TB) *sandbox.Manager{
-		"isolated": newIsolated, "local": with(sandbox.ProviderLocal), "fake": with(sandboxtest.Name),
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := manager(t)
-			old := create(t, m, sandbox.Config{}, sandbox.Named("again"))
-			if err := m.Remove(t.Context(), "again"); err != nil {
-				t.Fatal(err)
-			}
-			later := create(t, m, sandbox.Config{}, sandbox.Named("again"))
-			if err := old.Close(); err != nil {
-				t.Error(err)
-			}
-			if r, err := later.Run(t.Context(), "true"); err != nil || !r.OK() {
-				t.Errorf("the later one: %+v, %v", r, err)
-			}
-			if err := later.Close(); err != nil {
-				t.Error(err)
-			}
-			if _, err := m.Get(t.Context(), "again"); !errors.Is(err, sandbox.ErrNotFound) {
-				t.Errorf("then: %v", err)
-			}
-		})
-	}
 }
 
 // A changeReader reads the changes of a sandbox, and returns the result: the bytes, or the
