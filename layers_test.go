@@ -20,7 +20,7 @@ const module = "github.com/sandbox-runtime/sandbox-runtime"
 // package may import those of lower layers and those below its own path, as
 // seccomp/compile is below seccomp; see ARCHITECTURE.md.
 var layers = [][]string{
-	{"internal/descriptor", "internal/disk/draft", "internal/disk/fsmount"},
+	{"internal/descriptor", "internal/disk/draft", "internal/disk/fsmount", "internal/testing/golden"},
 	{"internal/process"},
 	{"internal/inside/streams", "internal/kernel", "internal/network/nameserver", "internal/disk/store", "internal/testing/testhost", "internal/disk/erase", "internal/disk/watch", "internal/process/worker", "rootfs/hostpaths", "rootfs/userns", "images/name"},
 	{"rootfs/languages", "rootfs/conffiles"},

@@ -3,7 +3,6 @@ package seccomp
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -16,9 +15,9 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
-)
 
-var update = flag.Bool("update", false, "write the golden files")
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/golden"
+)
 
 // set of names.
 type set map[string]bool
@@ -97,15 +96,8 @@ func TestProfilesAreAsWrittenDown(t *testing.T) {
 			t.Fatal(err)
 		}
 		data = append(data, '\n')
+		golden.Check(t, name+".json", data)
 		path := filepath.Join("testdata", name+".json")
-		if *update {
-			if err := os.WriteFile(path, data, 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if readFile(t, path) != string(data) {
-			t.Errorf("%s differs; look at the change with -update and git diff", path)
-		}
 		read, err := Load(path)
 		if err != nil {
 			t.Error(err)

@@ -3,16 +3,13 @@ package spec
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-)
 
-var update = flag.Bool("update", false, "rewrite the golden files")
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/golden"
+)
 
 func testHost() Host {
 	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 1879048192, Size: IDs}}
@@ -74,20 +71,7 @@ func compareGolden(t *testing.T, name string, s *specs.Spec) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got = append(got, '\n')
-	file := filepath.Join("testdata", name+".json")
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("differs from %s; go test -update rewrites it:\n%s", file, got)
-	}
+	golden.Check(t, name+".json", append(got, '\n'))
 }
 
 func TestBuildIsDeterministic(t *testing.T) {
