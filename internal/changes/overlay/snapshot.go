@@ -28,6 +28,9 @@ import (
 
 const snapshotFile = "snapshot.json"
 
+// snapshotVersion changes when an older launcher could misunderstand snapshot.json.
+const snapshotVersion = 1
+
 // A Snapshot describes the layers of a snapshot.
 type Snapshot struct {
 	Version int         `json:"version"`
@@ -61,7 +64,7 @@ func (l *Keeper) DraftSnapshot(r record.Record) (err error) {
 		return err
 	}
 	defer all.Close()
-	s := Snapshot{Version: 1, UID: r.UID, Created: time.Now().UTC(), Config: r.Config, Places: map[string][]record.LayerRef{}, Trees: r.Trees, Renamed: r.Switch.Renamed}
+	s := Snapshot{Version: snapshotVersion, UID: r.UID, Created: time.Now().UTC(), Config: r.Config, Places: map[string][]record.LayerRef{}, Trees: r.Trees, Renamed: r.Switch.Renamed}
 	draft := l.DraftOf(r)
 	if err := os.Mkdir(draft, 0o700); err != nil {
 		return err
@@ -93,14 +96,19 @@ func (l *Keeper) DraftSnapshot(r record.Record) (err error) {
 		// No other snapshot of the name has this name for its use of the image.
 		s.Use = images.SnapshotUse(r.Switch.Snapshot, l.CgroupPrefix()+rand.Text()[:8])
 	}
+	if err := s.write(draft); err != nil || image == nil {
+		return err
+	}
+	return l.images.Use(r.UID, image.Image, s.Use)
+}
+
+// write writes the description to the directory of a draft.
+func (s *Snapshot) write(dir string) error {
 	data, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(draft, snapshotFile), data, 0o600); err != nil || image == nil {
-		return err
-	}
-	return l.images.Use(r.UID, image.Image, s.Use)
+	return os.WriteFile(filepath.Join(dir, snapshotFile), data, 0o600)
 }
 
 // discardSnapshot removes the directory of a snapshot, or its draft, and the use of its image. First the use: nothing
@@ -173,7 +181,10 @@ func (l *Keeper) ReadSnapshot(name string, uid uint32) (s Snapshot, err error) {
 		return s, missing
 	}
 	if err == nil {
-		err = json.Unmarshal(data, &s)
+		err = statedir.Decode(data, snapshotVersion, &s)
+	}
+	if errors.Is(err, statedir.ErrRelease) {
+		return Snapshot{}, fmt.Errorf("snapshot %s: %w, which has to use or remove the snapshot", name, err)
 	}
 	if err != nil {
 		return s, fmt.Errorf("snapshot %s: its description is damaged: %w; as root, remove it with snapshot --remove %[1]s", name, err)

@@ -107,6 +107,23 @@ func ReplaceJSON(path string, value any) error {
 	return draft.File{Path: path}.WriteBytes(content)
 }
 
+// ErrRelease says that a file has a version of a newer release.
+var ErrRelease = errors.New("is of another release of this program")
+
+// Decode reads JSON with a version up to newest. The version comes first: another release may have other types.
+func Decode(content []byte, newest int, value any) error {
+	var v struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(content, &v); err != nil {
+		return err
+	}
+	if v.Version > newest {
+		return fmt.Errorf("version %d %w", v.Version, ErrRelease)
+	}
+	return json.Unmarshal(content, value)
+}
+
 // RemoveJSON removes a file of [ReplaceJSON], and the draft that a killed process has left. Both can be missing.
 func RemoveJSON(path string) error {
 	for _, file := range []string{path + draft.Suffix, path} {

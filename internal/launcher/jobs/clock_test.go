@@ -1,11 +1,9 @@
 package jobs
 
 import (
-	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
@@ -18,7 +16,7 @@ func TestSetClockDoesNotChangeHowOldAnExecIs(t *testing.T) {
 	for _, jump := range []time.Duration{-time.Hour, time.Hour} {
 		dir := t.TempDir()
 		written := execRecord{Args: []string{"true"}, Started: time.Now().Add(jump), Boot: boot - time.Minute}
-		if err := statedir.ReplaceJSON(filepath.Join(dir, ExecRecordName), written); err != nil {
+		if err := written.write(dir); err != nil {
 			t.Fatal(err)
 		}
 		r, err := readExecRecord(dir)

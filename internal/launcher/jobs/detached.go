@@ -3,7 +3,6 @@ package jobs
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -39,6 +38,8 @@ type detachedExec struct {
 
 // execRecord is exec.json.
 type execRecord struct {
+	// Version is 0 for a command that an earlier release has started.
+	Version int       `json:"version"`
 	Args    []string  `json:"args"`
 	Started time.Time `json:"started"`
 	// Boot is the time from the host's boot to the start: someone may set the clock meanwhile.
@@ -55,6 +56,9 @@ type execRecord struct {
 	// Traffic is the sandbox's before the start: see trafficOf.
 	Traffic *spec.Traffic `json:"traffic,omitempty"`
 }
+
+// execVersion changes when an older launcher could misunderstand exec.json.
+const execVersion = 1
 
 const (
 	// ExecRecordName is the file that describes a detached exec.
@@ -97,10 +101,10 @@ func (p *Process) Detach(ctx context.Context, c spec.Command, request *agent.Com
 	grace := cmp.Or(spec.Grace(p.farewell.grace), spec.NoGrace)
 	boot, err := process.SinceBoot()
 	if err == nil {
-		err = statedir.ReplaceJSON(filepath.Join(p.Kept.Dir, ExecRecordName), execRecord{
-			Args: p.Args, Started: p.StartedAt.UTC(), Boot: boot - time.Since(p.StartedAt), Limits: p.limits, Timeout: p.Timeout, Grace: grace,
-			OutputLimit: c.OutputLimit, Ring: p.Kept.ring, Traffic: p.before,
-		})
+		err = execRecord{
+			Version: execVersion, Args: p.Args, Started: p.StartedAt.UTC(), Boot: boot - time.Since(p.StartedAt), Limits: p.limits,
+			Timeout: p.Timeout, Grace: grace, OutputLimit: c.OutputLimit, Ring: p.Kept.ring, Traffic: p.before,
+		}.write(p.Kept.Dir)
 	}
 	if err != nil {
 		return err
@@ -109,13 +113,22 @@ func (p *Process) Detach(ctx context.Context, c spec.Command, request *agent.Com
 	return nil
 }
 
+func (r execRecord) write(dir string) error {
+	return statedir.ReplaceJSON(filepath.Join(dir, ExecRecordName), r)
+}
+
 func readExecRecord(dir string) (r execRecord, err error) {
-	data, err := os.ReadFile(filepath.Join(dir, ExecRecordName))
+	path := filepath.Join(dir, ExecRecordName)
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return r, err
 	}
-	if err := json.Unmarshal(data, &r); err != nil {
-		return r, fmt.Errorf("read %s: %w", filepath.Join(dir, ExecRecordName), err)
+	err = statedir.Decode(data, execVersion, &r)
+	if errors.Is(err, statedir.ErrRelease) {
+		return execRecord{}, fmt.Errorf("%s: %w, which has to attach to the command", path, err)
+	}
+	if err != nil {
+		return r, fmt.Errorf("read %s: %w", path, err)
 	}
 	now, err := process.SinceBoot()
 	if err != nil {

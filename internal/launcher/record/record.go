@@ -1,7 +1,6 @@
 package record
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -98,30 +97,21 @@ type Version struct {
 // Read reads the record in a sandbox's directory. The error is [fs.ErrNotExist] if there is
 // no record: the sandbox is being made or removed, or was left half made.
 func Read(dir string) (Record, error) {
-	data, err := statedir.ReadOwn(filepath.Join(dir, FileName))
+	path := filepath.Join(dir, FileName)
+	data, err := statedir.ReadOwn(path)
 	if err != nil {
 		return Record{}, err
 	}
-	// The version first: another release may have other types.
-	var v struct {
-		Version int `json:"version"`
-	}
-	if err := json.Unmarshal(data, &v); err != nil {
-		return Record{}, &damagedError{filepath.Join(dir, FileName), err}
-	}
-	if v.Version <= 0 { // each release writes a version
-		return Record{}, &damagedError{filepath.Join(dir, FileName), errors.New("it has no version")}
-	}
-	if v.Version < oldestVersion || v.Version > FormatVersion {
-		return Record{}, fmt.Errorf("%s: version %d is of another release of this program, which has to remove the sandbox",
-			filepath.Join(dir, FileName), v.Version)
-	}
 	var r Record
-	if err := json.Unmarshal(data, &r); err != nil {
-		return Record{}, &damagedError{filepath.Join(dir, FileName), err}
-	}
-	if r.Init.Pid <= 0 { // each release writes a record after PID 1 has answered
-		return Record{}, &damagedError{filepath.Join(dir, FileName), errors.New("it has no PID 1")}
+	switch err := statedir.Decode(data, FormatVersion, &r); {
+	case errors.Is(err, statedir.ErrRelease):
+		return Record{}, fmt.Errorf("%s: %w, which has to remove the sandbox", path, err)
+	case err != nil:
+		return Record{}, &damagedError{path, err}
+	case r.Version < oldestVersion: // each release writes a version
+		return Record{}, &damagedError{path, errors.New("it has no version")}
+	case r.Init.Pid <= 0: // each release writes a record after PID 1 has answered
+		return Record{}, &damagedError{path, errors.New("it has no PID 1")}
 	}
 	return r, nil
 }
