@@ -124,7 +124,11 @@ func (l *Launcher) pruneDrafts() error {
 	}
 	wanted := map[string]bool{}
 	for _, id := range ids {
-		if r, err := record.Read(l.Dir(id)); err == nil && r.Switch != nil {
+		r, err := record.Read(l.Dir(id))
+		if record.IsUnknown(err) {
+			return nil // any draft can be of this sandbox
+		}
+		if r.Switch != nil {
 			wanted[r.Switch.Draft] = true
 		}
 	}
