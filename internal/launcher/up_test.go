@@ -1,10 +1,8 @@
 package launcher
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +12,6 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/idrange"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
@@ -98,22 +95,6 @@ func TestUpByAnotherPathOfTheStateRootFindsTheSandbox(t *testing.T) {
 	t.Cleanup(other.Close)
 	if again := upAgain(t, other, "box"); again.session.Init() != first.session.Init() || !again.reused {
 		t.Errorf("PID 1 is %v by the other path, not %v", again.session.Init(), first.session.Init())
-	}
-}
-
-// The path of a state root that does not exist yet is resolved, too.
-func TestAMissingStateRootHasOnePath(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Symlink(dir, filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
-	l, err := New(Dirs{State: filepath.Join(dir, "link", "a", "b"), Data: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(l.Close)
-	if want := filepath.Join(dir, "a", "b"); l.State != want {
-		t.Errorf("the state root is %s, not %s", l.State, want)
 	}
 }
 
@@ -312,32 +293,5 @@ func TestPruneSparesTheLivingAndRemovesTheDead(t *testing.T) {
 		if i, err := l.Info(t.Context(), id); err != nil || i.State != want {
 			t.Errorf("%s: %+v, %v", id, i, err)
 		}
-	}
-}
-
-func TestRecordSurvivesItsFile(t *testing.T) {
-	c, err := spec.Config{
-		Workspace: "/w", Binds: []spec.Bind{{Source: "/a", Target: "/b", Writable: true}}, Env: map[string]string{"A": "b"},
-		Timeout: spec.Duration(1500000), Limits: spec.Limits{CPUs: 0.25, IORead: 1 << 20}, User: &spec.User{UID: 5, GID: 6},
-	}.Complete()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	want := record.Record{Version: record.FormatVersion, Config: c, Tied: true, IDBase: idrange.FirstID, Notes: []string{"n"}, Init: process.ID{Pid: 1, Start: 2, Namespace: "ns"}}
-	if err := want.Write(dir); err != nil {
-		t.Fatal(err)
-	}
-	got, err := record.Read(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, _ := json.Marshal(want)
-	b, _ := json.Marshal(got)
-	if string(a) != string(b) {
-		t.Errorf("got %s, want %s", b, a)
-	}
-	if _, err := record.Read(t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("without one: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package launcher
+package record
 
 import (
 	"os"
@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 )
 
 // What is written before a moment is not written since, and what is written after it
@@ -32,11 +30,11 @@ func TestWhatIsWrittenSinceATickIsTold(t *testing.T) {
 	for i := range 50 {
 		write("old")
 		before := write("old")
-		since := record.Now()
+		since := Now()
 		if before.After(since) {
 			t.Fatalf("written before %v, at %v", since, before)
 		}
-		if err := record.AwaitTick(t.Context(), since); err != nil {
+		if err := AwaitTick(t.Context(), since); err != nil {
 			t.Fatal(err)
 		}
 		if after := write(strconv.Itoa(i)); !after.After(since) {
