@@ -231,23 +231,6 @@ func TestUpdatedLimitsHoldAndStay(t *testing.T) {
 	}
 }
 
-// On cgroup v1 a group's disk limits do not bind the groups below it: a leaf that
-// was made before there were any would let its command past them.
-func TestLeavesFromBeforeALimitAreNotUsed(t *testing.T) {
-	l := newTestLauncher(t)
-	sb := createUp(t, l, "", spec.Config{})
-	for name, limits := range map[string]spec.Limits{"disk": {IOWrite: 1 << 20}, "pids": {Pids: 40}} {
-		sh(t, sb, ":")
-		sh(t, sb, ":") // one is ready
-		if err := sb.Update(t.Context(), limits); err != nil {
-			t.Fatal(err)
-		}
-		if _, ok := sb.session.Leaves.Reuse(&sb.session.Leaves.Spares); ok {
-			t.Errorf("%s: a leaf from before the limit is taken", name)
-		}
-	}
-}
-
 func TestLimitsOfOneCommand(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := createUp(t, l, "", spec.Config{})

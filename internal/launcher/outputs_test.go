@@ -94,56 +94,6 @@ func TestToldOutputOfHeldPipesGrowsNoMore(t *testing.T) {
 	})
 }
 
-func TestEndedCommandsAreNotRemembered(t *testing.T) {
-	l := newTestLauncher(t)
-	sb := createUp(t, l, "", spec.Config{})
-	detachedStart(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
-	for range 5 {
-		p := detachedStart(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
-		other := detachedStart(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
-		for _, p := range []*jobs.Process{p, other} {
-			if err := p.Signal(unix.SIGKILL, true); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := p.Wait(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	sb.session.Output.Mu.Lock()
-	defer sb.session.Output.Mu.Unlock()
-	if n := len(sb.session.Output.Taken); n > 4 {
-		t.Errorf("%d execs are remembered", n)
-	}
-}
-
-func TestDetachedOutputsHaveABound(t *testing.T) {
-	l := newTestLauncher(t)
-	sb := createUp(t, l, "", spec.Config{})
-	told := func(i int) string {
-		return filepath.Join(sb.session.Told.Dir(), jobs.ExecID{Pid: 1, Start: 1, N: uint32(i)}.String())
-	}
-	for i := range jobs.MaxOutputs {
-		if err := os.MkdirAll(told(i), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	command := spec.Command{Args: []string{"true"}}
-	if err := startDetached(t, sb, command); !errors.Is(err, fault.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprint(jobs.MaxOutputs)) {
-		t.Errorf("one more: %v", err)
-	}
-	ago := time.Now().Add(-2 * jobs.ToldLeast)
-	if err := os.Chtimes(told(0), ago, ago); err != nil {
-		t.Fatal(err)
-	}
-	if err := startDetached(t, sb, command); err != nil {
-		t.Errorf("in the place of an old one: %v", err)
-	}
-	if _, err := os.Lstat(told(0)); err == nil {
-		t.Error("the old one is there")
-	}
-}
-
 // Output counts until it is removed. Its removal frees the space for all that have it
 // open.
 func TestRemovalFreesDetachedOutput(t *testing.T) {
@@ -212,26 +162,6 @@ func TestSweepLeavesOutputThatWasTold(t *testing.T) {
 		if out := readOutput(t, p); out.stdout != "kept\n" {
 			t.Fatalf("command %d: output %q", i, out)
 		}
-	}
-}
-
-// Output that was told about goes later, whatever is found out about its exec meanwhile.
-func TestLostExecLeavesTheTimerOfToldOutput(t *testing.T) {
-	l := newTestLauncher(t)
-	sb := createUp(t, l, "", spec.Config{})
-	p := detachedStart(t, sb, spec.Command{Args: []string{"echo", "kept"}})
-	if r, err := p.Wait(t.Context()); err != nil || !r.OK() {
-		t.Fatalf("%+v, %v", r, err)
-	}
-	if err := sb.session.ForgetLost(t.Context(), p.Exec); err != nil {
-		t.Error(err)
-	}
-	sb.session.Disarm(p.Exec) // its deadline, which is another timer
-	timers := &l.sessions.Deadlines
-	timers.Mu.Lock()
-	defer timers.Mu.Unlock()
-	if len(timers.All) != 1 {
-		t.Errorf("%d timers, want that of the output", len(timers.All))
 	}
 }
 
