@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,9 +14,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/overlay"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -113,88 +110,6 @@ func TestForksBeginWithASnapshot(t *testing.T) {
 	}
 	if names, err := l.Snapshots(t.Context(), 77); err != nil || len(names) > 0 {
 		t.Errorf("another user has %v, %v", names, err)
-	}
-}
-
-// A crash of the host can leave a snapshot without its description.
-func TestRootRemovesADamagedSnapshot(t *testing.T) {
-	if reason := layersOfAnywhere(t); reason != "" {
-		t.Skip(reason)
-	}
-	l := newTestLauncher(t)
-	sb := createUp(t, l, "source", spec.Config{Storage: spec.StorageDisk})
-	for name, damage := range map[string]func(file string) error{
-		"empty":   func(file string) error { return os.Truncate(file, 0) },
-		"missing": os.Remove,
-	} {
-		sh(t, sb, "echo x > file")
-		if err := sb.Snapshot(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
-		if err := damage(filepath.Join(l.SnapshotDir(name), "snapshot.json")); err != nil {
-			t.Fatal(err)
-		}
-		if names, err := l.Snapshots(t.Context(), 0); err != nil || !slices.Equal(names, []string{name}) {
-			t.Errorf("%s: there are %q, %v", name, names, err)
-		}
-		if err := l.RemoveSnapshot(t.Context(), name, 77); err == nil {
-			t.Errorf("%s: another user has removed it", name)
-		}
-		if err := l.RemoveSnapshot(t.Context(), name, 0); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if statedir.Exists(l.SnapshotDir(name)) {
-			t.Errorf("%s is still there", name)
-		}
-	}
-	if err := l.RemoveSnapshot(t.Context(), "../"+record.SnapshotsName, 0); !errors.Is(err, fault.ErrNotFound) {
-		t.Errorf("a name that is none: %v", err)
-	}
-	if err := sb.Close(); err != nil {
-		t.Fatal(err)
-	}
-	checkNoImage(t, l)
-}
-
-// A snapshot that another user makes after a removal can have the same name. A removal that began earlier must
-// not remove it.
-func TestRemovalsOfASnapshotSpareALaterOne(t *testing.T) {
-	testhost.Concurrent(t)
-	l := newTestLauncher(t)
-	all, err := statedir.OpenData(l.Data, record.SnapshotsName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer all.Close()
-	// made waits until the name is free.
-	made := func(uid uint32) {
-		draft := filepath.Join(all.Name(), fmt.Sprintf(".draft-%d", uid))
-		description := fmt.Appendf(nil, `{"version": 1, "uid": %d}`, uid)
-		if err := errors.Join(os.Mkdir(draft, 0o700), os.WriteFile(filepath.Join(draft, "snapshot.json"), description, 0o600)); err != nil {
-			t.Error(err)
-			return
-		}
-		for os.Rename(draft, l.SnapshotDir("name")) != nil {
-			if t.Context().Err() != nil {
-				return
-			}
-		}
-	}
-	for range 300 {
-		made(1000)
-		var calls sync.WaitGroup
-		for range 4 {
-			calls.Go(func() {
-				if err := l.layers.RemoveSnapshot(t.Context(), "name", 1000); err != nil && !errors.Is(err, fault.ErrNotFound) {
-					t.Error(err)
-				}
-			})
-		}
-		made(2000)
-		calls.Wait()
-		if err := l.layers.RemoveSnapshot(t.Context(), "name", 2000); err != nil {
-			t.Fatalf("the snapshot of another user: %v", err)
-		}
 	}
 }
 
