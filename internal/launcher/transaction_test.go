@@ -1,8 +1,6 @@
 package launcher
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -270,24 +268,6 @@ func TestUndoGoesBackOneByOne(t *testing.T) {
 	}
 }
 
-// The kernel gives new files the time of its last tick, in which a join may have ended.
-func TestUndoSeesWhatIsWrittenAtOnce(t *testing.T) {
-	l := newTestLauncher(t)
-	sb, _, bound := everywhere(t, l, spec.StorageMemory)
-	for i := range 5 {
-		file := filepath.Join(bound, fmt.Sprint(i))
-		if r, out := transact(t, sb, "echo joined > /bound/"+filepath.Base(file)); !r.OK() {
-			t.Fatal(r, out)
-		}
-		if err := errors.Join(os.Remove(file), os.WriteFile(file, []byte("other"), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-		if err := sb.Undo(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "/bound/") {
-			t.Errorf("undo of what others have written since: %v", err)
-		}
-	}
-}
-
 // Another command changes the files of a transaction while the transaction joins. Undo does not drop these changes.
 func TestUndoKeepsWhatIsWrittenDuringTheJoin(t *testing.T) {
 	if reason := layersOfAnywhere(t); reason != "" {
@@ -332,147 +312,6 @@ func TestUndoKeepsWhatIsWrittenDuringTheJoin(t *testing.T) {
 				t.Errorf("after undo there is %q", out)
 			}
 		})
-	}
-}
-
-// A directory of the host is at two places, and undo goes back through both.
-func TestUndoAtTwoPlacesOfADirectory(t *testing.T) {
-	l := newTestLauncher(t)
-	if reason := layersOfAnywhere(t); reason != "" {
-		t.Skip(reason)
-	}
-	dir := ownedDir(t, 5432, "bound\n")
-	sb := createUp(t, l, newID(), spec.Config{Binds: []spec.Bind{{Source: dir, Target: "/a", Writable: true}, {Source: dir, Target: "/b", Writable: true}}})
-	sh(t, sb, "echo old > /a/f")
-	for _, place := range []string{"/a", "/b", "/a"} {
-		if r, out := transact(t, sb, "echo "+place+" > "+place+"/f"); !r.OK() {
-			t.Fatal(r, out)
-		}
-	}
-	for _, want := range []string{"/b\n", "/a\n", "old\n"} {
-		if err := sb.Undo(t.Context(), 1); err != nil {
-			t.Fatal(err)
-		}
-		if _, out := sh(t, sb, "cat /a/f"); out.stdout != want {
-			t.Errorf("there is %q, want %q", out.stdout, want)
-		}
-	}
-}
-
-// Others change a file between two transactions. To undo both does not drop that change.
-func TestUndoKeepsWhatIsWrittenBetweenTransactions(t *testing.T) {
-	if reason := layersOfAnywhere(t); reason != "" {
-		t.Skip(reason)
-	}
-	const start = "echo old > f; echo old > g; mkdir d; echo old > d/x"
-	for name, c := range map[string]struct {
-		lines    []string // the transactions; a line with a + is of another command
-		undone   int
-		conflict string
-		want     string
-	}{
-		"the same file":     {[]string{"echo 1 > f", "+echo other > f", "echo 2 > f"}, 1, "/f", "other old old"},
-		"a removed file":    {[]string{"rm f", "+echo other > f", "echo 2 > f"}, 1, "/f", "other old old"},
-		"a new directory":   {[]string{"mkdir n", "+echo other > n/f", "echo 2 > n/f; cp n/f f"}, 1, "/n", "old old old"},
-		"a removed one":     {[]string{"echo 1 > d/x", "+echo other > d/x", "rm -r d"}, 1, "/d/x", "old old other"},
-		"nobody":            {[]string{"echo 1 > f; echo 1 > d/x", "echo 2 > g", "rm -r d; echo 3 > f", "mkdir d; echo 4 > d/x"}, 4, "", "old old old"},
-		"before the oldest": {[]string{"+echo other > f", "echo 1 > f", "echo 2 > f; rm g"}, 2, "", "other old old"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			l := newTestLauncher(t)
-			sb := createUp(t, l, newID(), spec.Config{Storage: spec.StorageMemory, Cwd: spec.WorkspacePath})
-			sh(t, sb, start)
-			n := 0
-			for _, line := range c.lines {
-				if other, ok := strings.CutPrefix(line, "+"); ok {
-					sh(t, sb, other)
-					continue
-				}
-				n++
-				if r, out := transact(t, sb, line); !r.OK() {
-					t.Fatal(r, out)
-				}
-			}
-			err := sb.Undo(t.Context(), n)
-			if (err == nil) != (c.conflict == "") || err != nil && !strings.Contains(err.Error(), "/workspace"+c.conflict) {
-				t.Errorf("undo: %v", err)
-			}
-			if left := n - c.undone; left > 0 && !isA[*fault.ConfigError](sb.Undo(t.Context(), left+1)) {
-				t.Errorf("there are more than %d transactions", left)
-			}
-			if _, out := sh(t, sb, "echo $(cat f g d/x)"); out.stdout != c.want+"\n" {
-				t.Errorf("there is %q, want %q", out, c.want)
-			}
-		})
-	}
-}
-
-// A bound directory has another path on the host by now. A transaction cannot keep writes to it apart, and refuses.
-func TestATransactionNeedsTheDirectoriesOfItsBinds(t *testing.T) {
-	l := newTestLauncher(t)
-	if reason := layersOfAnywhere(t); reason != "" {
-		t.Skip(reason)
-	}
-	for name, next := range map[string]func(dir string) error{
-		"nothing": func(string) error { return nil },
-		"a file":  func(dir string) error { return os.WriteFile(dir, nil, 0o644) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := ownedDir(t, 5432, "bound\n")
-			sb := createUp(t, l, newID(), spec.Config{Binds: []spec.Bind{{Source: dir, Target: "/bound", Writable: true}}})
-			if err := os.Rename(dir, dir+"-moved"); err != nil {
-				t.Fatal(err)
-			}
-			if err := next(dir); err != nil {
-				t.Fatal(err)
-			}
-			p, err := sb.Start(t.Context(), spec.Command{Args: []string{"sh", "-c", "echo bypass > /bound/f; false"}, Transaction: true}, [3]*os.File{})
-			if err == nil {
-				_, err = p.Wait(t.Context())
-				p.Close()
-			}
-			if !isA[*fault.ConfigError](err) || !strings.Contains(err.Error(), "/bound") {
-				t.Errorf("transaction: %v", err)
-			}
-			if _, err := os.Lstat(dir + "-moved/f"); err == nil {
-				t.Error("a failed transaction has written")
-			}
-		})
-	}
-}
-
-// Undo goes on where an earlier version has joined a transaction: that version noted no stamps.
-func TestUndoOfATransactionWithoutStamps(t *testing.T) {
-	if reason := layersOfAnywhere(t); reason != "" {
-		t.Skip(reason)
-	}
-	l := newTestLauncher(t)
-	sb := createUp(t, l, newID(), spec.Config{Storage: spec.StorageMemory, Cwd: spec.WorkspacePath})
-	sh(t, sb, "echo old > f")
-	for _, line := range []string{"echo 1 > f", "echo 2 > f"} {
-		if r, out := transact(t, sb, line); !r.OK() {
-			t.Fatal(r, out)
-		}
-	}
-	store, err := record.OpenStore(sb.session.Init())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	lists, err := filepath.Glob(overlay.StorePath(store, "tx/*/stamps"))
-	if err != nil || len(lists) != 2 {
-		t.Fatal(lists, err)
-	}
-	for _, list := range lists {
-		if err := os.Remove(list); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := sb.Undo(t.Context(), 2); err != nil {
-		t.Fatal(err)
-	}
-	if _, out := sh(t, sb, "cat f"); out.stdout != "old\n" {
-		t.Errorf("there is %q", out.stdout)
 	}
 }
 
