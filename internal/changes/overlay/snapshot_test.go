@@ -177,13 +177,13 @@ func TestASnapshotIsOfItsUser(t *testing.T) {
 			t.Errorf("user %d has %q, %v, want %q", uid, got, err, want)
 		}
 	}
-	for _, name := range []string{"theirs", "none", "", "../" + record.SnapshotsName} {
+	for _, name := range []string{"theirs", "none", "", "x/../" + k.CgroupPrefix() + "mine"} {
 		_, err := k.ReadSnapshot(name, 1000)
 		if removal := k.RemoveSnapshot(t.Context(), name, 1000); !errors.Is(err, fault.ErrNotFound) || !errors.Is(removal, fault.ErrNotFound) {
 			t.Errorf("%q: read %v, removal %v", name, err, removal)
 		}
 	}
-	if err := k.RemoveSnapshot(t.Context(), "../"+record.SnapshotsName, 0); !errors.Is(err, fault.ErrNotFound) {
+	if err := k.RemoveSnapshot(t.Context(), "x/../"+k.CgroupPrefix()+"mine", 0); !errors.Is(err, fault.ErrNotFound) {
 		t.Errorf("a path: %v", err)
 	}
 }

@@ -101,7 +101,7 @@ func TestRefusedSwitchKeepsUndoHistory(t *testing.T) {
 		if err := b.Undo(t.Context(), 1); err != nil {
 			t.Errorf("undo after a refused %s: %v", name, err)
 		}
-		if got := b.sh(t, "cat "+dir+"/given; touch "+dir+"/after"); got != "before\n" {
+		if got := b.sh(t, "cat "+dir+"/given; touch after /home/sandbox/after "+dir+"/after"); got != "before\n" {
 			t.Errorf("after the undo there is %q", got)
 		}
 		if err := b.transact(t, "echo joined > "+dir+"/given"); err != nil {
@@ -173,16 +173,16 @@ func TestAKilledSwitchIsEnded(t *testing.T) {
 		}
 		if done {
 			newUpper(&half, record.Place{Path: dir}, 7)
-			thread, err := mountns.Enter(b.Init())
-			if err != nil {
-				t.Fatal(err)
-			}
-			places := covers{{Place: record.Place{Path: dir}}}
-			if err := thread.Do(func() error { return places.freeze(true) }); err != nil {
-				t.Fatal(err)
-			}
-			thread.Stop()
 		}
+		thread, err := mountns.Enter(b.Init())
+		if err != nil {
+			t.Fatal(err)
+		}
+		places := covers{{Place: record.Place{Path: dir}}}
+		if err := thread.Do(func() error { return places.freeze(true) }); err != nil {
+			t.Fatal(err)
+		}
+		thread.Stop()
 		if err := b.Keep(half); err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +192,7 @@ func TestAKilledSwitchIsEnded(t *testing.T) {
 		if got := b.sh(t, "cat "+dir+"/given; echo more > "+dir+"/more"); got != "changed\n" {
 			t.Errorf("%s: there is %q", name, got)
 		}
-		_, err := os.Lstat(StorePath(b.store, "layer/7/data/more"))
+		_, err = os.Lstat(StorePath(b.store, "layer/7/data/more"))
 		if (err == nil) != done || b.Current().Switch != nil {
 			t.Errorf("%s: the new layer has the next file: %v", name, err)
 		}
