@@ -195,7 +195,7 @@ func TestNamesThatAreNotThisStateRootsAreRefused(t *testing.T) {
 	}
 	ours := in.CgroupPrefix()
 	contents := []string{"", "{}", "null", `"box"`, "\x00\x00"}
-	for _, cgroup := range []string{"", "system.slice", ours, ours + "../x", ours + "a@b/../c", "/" + ours + "box", ours + "other@b"} {
+	for _, cgroup := range []string{"", "system.slice", ours, ours + "../x", ours + "box@b/../c", "/" + ours + "box", ours + "other@b"} {
 		contents = append(contents, fmt.Sprintf(`{"made":"box","cgroup":%q}`, cgroup))
 	}
 	for _, content := range contents {
