@@ -315,6 +315,29 @@ func TestUndoKeepsWhatIsWrittenDuringTheJoin(t *testing.T) {
 	}
 }
 
+// A bound directory has another path on the host by now, which a transaction refuses. Its command must not run without it.
+func TestACommandDoesNotRunWithoutItsTransaction(t *testing.T) {
+	if reason := layersOfAnywhere(t); reason != "" {
+		t.Skip(reason)
+	}
+	dir := ownedDir(t, 5432, "bound\n")
+	sb := createUp(t, newTestLauncher(t), newID(), spec.Config{Binds: []spec.Bind{{Source: dir, Target: "/bound", Writable: true}}})
+	if err := os.Rename(dir, dir+"-moved"); err != nil {
+		t.Fatal(err)
+	}
+	p, err := sb.Start(t.Context(), spec.Command{Args: []string{"sh", "-c", "echo bypass > /bound/f; false"}, Transaction: true}, [3]*os.File{})
+	if err == nil {
+		_, err = p.Wait(t.Context())
+		p.Close()
+	}
+	if !isA[*fault.ConfigError](err) || !strings.Contains(err.Error(), "/bound") {
+		t.Errorf("transaction: %v", err)
+	}
+	if _, err := os.Lstat(dir + "-moved/f"); err == nil {
+		t.Error("the command of a refused transaction has written")
+	}
+}
+
 func TestATransactionThatIsGivenUpVanishes(t *testing.T) {
 	l := newTestLauncher(t)
 	sb, overlaid, _ := everywhere(t, l, spec.StorageMemory)
