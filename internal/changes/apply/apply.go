@@ -118,15 +118,9 @@ type Plan struct {
 	shared map[inode]bool
 	kin    []place
 
-	tree *tree
-	// overlay says that the tree is on an overlay, where no directory of a
-	// lower layer can be renamed.
-	overlay bool
-	items   []item
-	ops     []op
-	// firsts are the first items of files with several names, by the first of these
-	// names; -1 where there is none yet.
-	firsts map[string]int32
+	tree       *tree
+	steps      steps
+	comparison comparison
 
 	journal *journal   // of Commit
 	cleaned chan error // of the removal after Commit
@@ -136,7 +130,7 @@ type Plan struct {
 // stack and the tree's directory stay the caller's, and are in use until Close.
 func New(s *layer.Stack, target *os.File, o Options) (*Plan, error) {
 	p := &Plan{
-		stack: s, target: target, o: o, tree: newTree(target), firsts: map[string]int32{},
+		stack: s, target: target, o: o, tree: newTree(target),
 		parents: map[string]bool{}, shared: map[inode]bool{},
 	}
 	defer p.tree.forget()
@@ -157,11 +151,12 @@ func New(s *layer.Stack, target *os.File, o Options) (*Plan, error) {
 	if err := unix.Fstatfs(p.tree.root, &fs); err != nil {
 		return nil, fmt.Errorf("apply to %s: %w", target.Name(), err)
 	}
-	p.overlay = fs.Type == unix.OVERLAYFS_SUPER_MAGIC
+	p.steps = steps{tree: p.tree, overlay: fs.Type == unix.OVERLAYFS_SUPER_MAGIC, overwrite: o.Overwrite, firsts: map[string]int32{}}
 	p.seen = witness{
-		tree: p.tree, overlay: p.overlay, since: o.Since.UnixNano(), stamps: o.Stamps,
+		tree: p.tree, overlay: p.steps.overlay, since: o.Since.UnixNano(), stamps: o.Stamps,
 		replaced: map[string]bool{}, unseen: map[string]bool{},
 	}
+	p.comparison = comparison{s, p.tree, &p.o}
 	if err := p.choose(); err != nil {
 		return nil, err
 	}

@@ -38,11 +38,11 @@ func TestFilesOfTheHostThatCannotGoBackAreKept(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := p.stage(t.Context(), j, map[string]layer.Stamp{}); err != nil {
+			if err := stage(t.Context(), p, j.dir, map[string]layer.Stamp{}); err != nil {
 				t.Fatal(err)
 			}
 			awaitTick(t.Context())
-			r := &run{tree: p.tree, staged: newTree(j.dir), ops: p.ops, begun: time.Now().UnixNano()}
+			r := &run{tree: p.tree, staged: newTree(j.dir), ops: p.steps.ops, begun: time.Now().UnixNano()}
 			defer r.staged.forget()
 			defer r.tree.forget()
 			awaitTick(t.Context())
@@ -92,13 +92,13 @@ func TestCommitNamesWhatAnEarlierApplyKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := killed.stage(t.Context(), j, map[string]layer.Stamp{}); err != nil {
+	if err := stage(t.Context(), killed, j.dir, map[string]layer.Stamp{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := j.write(&record{Version: recordVersion, Begun: time.Now().UnixNano(), Ops: killed.ops}); err != nil {
+	if err := j.write(&record{Version: recordVersion, Begun: time.Now().UnixNano(), Ops: killed.steps.ops}); err != nil {
 		t.Fatal(err)
 	}
-	r := &run{tree: killed.tree, staged: newTree(j.dir), ops: killed.ops}
+	r := &run{tree: killed.tree, staged: newTree(j.dir), ops: killed.steps.ops}
 	if err := r.doStep(&r.ops[slices.IndexFunc(r.ops, func(o op) bool { return o.Path == "file" })]); err != nil {
 		t.Fatal(err)
 	}
@@ -134,10 +134,10 @@ func TestStepsThatAreDoneAgainChangeNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := p.stage(t.Context(), j, map[string]layer.Stamp{}); err != nil {
+			if err := stage(t.Context(), p, j.dir, map[string]layer.Stamp{}); err != nil {
 				t.Fatal(err)
 			}
-			r := &run{tree: p.tree, staged: newTree(j.dir), ops: p.ops}
+			r := &run{tree: p.tree, staged: newTree(j.dir), ops: p.steps.ops}
 			for range 2 {
 				if err := r.forward(); err != nil {
 					t.Fatal(err)

@@ -41,7 +41,7 @@ func (p *Plan) Commit(ctx context.Context) (Report, error) {
 		go clean()
 	}
 	p.report(ctx, &report)
-	p.items, p.ops = nil, nil // the plan has been carried out
+	p.steps.items, p.steps.ops = nil, nil // the plan has been carried out
 	return report, nil
 }
 
@@ -97,7 +97,7 @@ func (p *Plan) wrapError(err error) error {
 // commit leaves the journal only on success, and where it could not restore
 // the tree.
 func (p *Plan) commit(ctx context.Context, j *journal, stamps map[string]layer.Stamp) error {
-	if err := p.stage(ctx, j, stamps); err != nil {
+	if err := stage(ctx, p, j.dir, stamps); err != nil {
 		return j.abandon(err)
 	}
 	if p.o.Verify != nil {
@@ -106,7 +106,7 @@ func (p *Plan) commit(ctx context.Context, j *journal, stamps map[string]layer.S
 		}
 	}
 	if p.o.Untie != nil {
-		if err := p.o.Untie(ctx, slices.ContainsFunc(p.ops, op.takesDirectory)); err != nil {
+		if err := p.o.Untie(ctx, slices.ContainsFunc(p.steps.ops, op.takesDirectory)); err != nil {
 			return j.abandon(err)
 		}
 	}
@@ -115,7 +115,7 @@ func (p *Plan) commit(ctx context.Context, j *journal, stamps map[string]layer.S
 		return j.abandon(err)
 	}
 	awaitTick(ctx)
-	record := &record{Version: recordVersion, Source: p.o.Source, Begun: time.Now().UnixNano(), Ops: p.ops}
+	record := &record{Version: recordVersion, Source: p.o.Source, Begun: time.Now().UnixNano(), Ops: p.steps.ops}
 	for _, k := range p.kin {
 		record.Kin = append(record.Kin, kin{k.path, k.entry.Ino, k.entry.MTime})
 	}
@@ -130,12 +130,6 @@ func (p *Plan) commit(ctx context.Context, j *journal, stamps map[string]layer.S
 		err = fmt.Errorf("%w: %w", ErrUnfinished, err)
 	}
 	return naming(err, r.kept)
-}
-
-func (p *Plan) stage(ctx context.Context, j *journal, stamps map[string]layer.Stamp) error {
-	s := newStager(p, j.dir, stamps)
-	defer s.close()
-	return s.stage(ctx)
 }
 
 // run carries a record out. If that cannot be done it restores the tree, and then

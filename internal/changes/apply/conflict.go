@@ -1,20 +1,15 @@
 package apply
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"hash"
-	"maps"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -28,67 +23,6 @@ func (p *Plan) checkGone(c *spec.Change) {
 	if _, err := p.tree.stat(c.Path); missing(err) || noDirectory(err) {
 		p.conflict(c.Path, "was deleted on the host since it was applied")
 	}
-}
-
-// isEqual tells whether an entry of the tree equals the entry that would be put there. It
-// does not look into directories.
-func (p *Plan) isEqual(c *spec.Change, e entry) (bool, error) {
-	if e.fileType() != c.Type || c.Type != spec.TypeSymlink && e.Mode&0o7777 != p.o.carriedMode(c) {
-		return false, nil
-	}
-	switch c.Type {
-	case spec.TypeSymlink:
-		link, err := p.tree.readlink(c.Path)
-		return link == c.Link, err
-	case spec.TypeFile:
-		same, err := p.sameContent(c, e)
-		if !same || err != nil {
-			return false, err
-		}
-		return p.sameAttributes(c)
-	case spec.TypeDirectory:
-		return p.sameAttributes(c)
-	case spec.TypeFIFO:
-		return true, nil
-	}
-	return false, nil
-}
-
-// sameAttributes tells whether the user's attributes of an entry of the tree are those
-// that would be put there. An entry whose attributes cannot be read counts as different.
-func (p *Plan) sameAttributes(c *spec.Change) (bool, error) {
-	theirs, err := p.tree.xattrsAt(c.Path, unix.O_NONBLOCK|unix.O_NOCTTY)
-	if errors.Is(err, unix.EACCES) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	notUser := func(name string, _ []byte) bool { return !strings.HasPrefix(name, "user.") || !layer.IsData(name) }
-	ours := maps.Clone(c.Xattrs)
-	maps.DeleteFunc(ours, notUser)
-	maps.DeleteFunc(theirs, notUser)
-	return maps.EqualFunc(ours, theirs, bytes.Equal), nil
-}
-
-func (p *Plan) sameContent(c *spec.Change, e entry) (bool, error) {
-	if e.Size != c.Size {
-		return false, nil
-	}
-	ours, err := p.stack.Open(c.Path)
-	if err != nil {
-		return false, err
-	}
-	defer ours.Close()
-	theirs, err := p.tree.openFile(c.Path)
-	if errors.Is(err, unix.EACCES) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer theirs.Close()
-	return layer.EqualContent(ours, theirs, c.Size)
 }
 
 func (t *tree) readlink(path string) (string, error) {
@@ -126,7 +60,7 @@ func (p *Plan) comesAgain(path string, e entry) (bool, error) {
 	if !found || p.changes[i].Kind == spec.Deleted {
 		return false, nil
 	}
-	return p.isEqual(&p.changes[i], e)
+	return p.comparison.isEqual(&p.changes[i], e)
 }
 
 // comparePaths orders paths as a walk meets them: a directory, its entries, then the

@@ -78,7 +78,7 @@ func (p *Plan) holdBack(h *holder) error {
 			applied = append(applied, c)
 			continue
 		}
-		same, err := p.isThere(&c)
+		same, err := p.comparison.isThere(&c)
 		if err != nil {
 			return err
 		}
@@ -91,23 +91,6 @@ func (p *Plan) holdBack(h *holder) error {
 	clear(p.changes[len(applied):])
 	p.changes = applied
 	return nil
-}
-
-// isThere tells whether the host has the same file as a change that is left out: git
-// writes its configuration again to remove a branch. The change stays left out, since
-// the sandbox may write the file until the plan is carried out.
-func (p *Plan) isThere(c *spec.Change) (bool, error) {
-	if c.Kind != spec.Modified || c.Type != spec.TypeFile || len(c.Xattrs) > 0 {
-		return false, nil
-	}
-	e, err := p.tree.stat(c.Path)
-	if missing(err) || noDirectory(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return p.isEqual(c, e)
 }
 
 // keepVictims leaves out a replaced directory if the host has a path in it whose new

@@ -56,15 +56,6 @@ func (it *item) node() node {
 // dir tells whether the item is a directory.
 func (it *item) dir() bool { return it.copied != nil || it.change.Type == spec.TypeDirectory }
 
-// stagedPath is where the item is in the staging directory.
-func (p *Plan) stagedPath(it *item) string {
-	o := &p.ops[it.op]
-	if !it.inside {
-		return o.staged()
-	}
-	return o.staged() + it.change.Path[len(o.Path):]
-}
-
 // mtime is the modification time that the entry gets, in nanoseconds.
 func (it *item) mtime() int64 {
 	n := it.node()

@@ -2,7 +2,6 @@ package apply
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"maps"
 	"strings"
@@ -17,13 +16,15 @@ import (
 func (p *Plan) compile() error {
 	for i := range p.changes {
 		if first := p.changes[i].HardLink; first != "" {
-			p.firsts[first] = -1
+			p.steps.firsts[first] = -1
 		}
 	}
 	top, step := "", 0 // the new directory that holds the changes, and its step
 	for i := range p.changes {
 		c := &p.changes[i]
-		p.checkPlace(c.Path)
+		if replaced := p.seen.replacedAbove(c.Path); replaced != "" {
+			p.conflict(replaced, "is another directory on the host than the one that the sandbox changed")
+		}
 		switch {
 		case reserved(c.Path):
 			p.refuse(c.Path, reservedReason(c.Path))
@@ -45,23 +46,23 @@ func (p *Plan) compile() error {
 			if err := p.planEntry(c); err != nil {
 				return err
 			}
-			if n := len(p.ops); n > 0 && p.ops[n-1].Path == c.Path && c.Type == spec.TypeDirectory && p.ops[n-1].makesEntry() {
+			if n := len(p.steps.ops); n > 0 && p.steps.ops[n-1].Path == c.Path && c.Type == spec.TypeDirectory && p.steps.ops[n-1].makesEntry() {
 				top, step = c.Path, n-1
 			}
 		}
 	}
-	p.deferAttributes()
-	p.findKin()
+	p.steps.deferAttributes()
+	p.kin = p.seen.kin(p.shared)
 	return p.places()
 }
 
 // places notes which directories the steps are in.
 func (p *Plan) places() error {
-	if p.overlay {
+	if p.steps.overlay {
 		return nil
 	}
-	for i := range p.ops {
-		above, _ := layer.Split(p.ops[i].Path)
+	for i := range p.steps.ops {
+		above, _ := layer.Split(p.steps.ops[i].Path)
 		if err := p.parent(above); err != nil {
 			return err
 		}
@@ -69,7 +70,7 @@ func (p *Plan) places() error {
 		if err != nil {
 			return err
 		}
-		p.ops[i].Dir = ino
+		p.steps.ops[i].Dir = ino
 	}
 	return nil
 }
@@ -77,7 +78,7 @@ func (p *Plan) places() error {
 // parent notes a directory in which something is done, and whether others have done
 // something there before.
 func (p *Plan) parent(path string) error {
-	if _, known := p.parents[path]; known || path == "" || p.overlay {
+	if _, known := p.parents[path]; known || path == "" || p.steps.overlay {
 		return nil
 	}
 	e, err := p.tree.stat(path)
@@ -112,12 +113,12 @@ func (p *Plan) deleted(c *spec.Change) error {
 	}
 	if c.Type != "" && e.fileType() != c.Type {
 		p.conflict(c.Path, "is another kind of file now than the one the sandbox deleted")
-		return p.remove(c.Path, e)
+		return p.steps.remove(c.Path, e)
 	}
 	if err := p.checkRemoval(c.Path, e, "was deleted in the sandbox, and has changed on the host since"); err != nil {
 		return err
 	}
-	return p.remove(c.Path, e)
+	return p.steps.remove(c.Path, e)
 }
 
 // planEntry plans a new entry, or an entry that replaces the present one.
@@ -134,8 +135,8 @@ func (p *Plan) planEntry(c *spec.Change) error {
 	if err := p.checkRemoval(c.Path, e, "has changed on the host since the sandbox began"); err != nil {
 		return err
 	}
-	if p.overlay && (e.dir() || c.Type == spec.TypeDirectory) {
-		if err := p.remove(c.Path, e); err != nil {
+	if p.steps.overlay && (e.dir() || c.Type == spec.TypeDirectory) {
+		if err := p.steps.remove(c.Path, e); err != nil {
 			return err
 		}
 		return p.planNew(c, op{Kind: opCreate, Path: c.Path}, nil)
@@ -186,7 +187,7 @@ func (p *Plan) merge(c *spec.Change, e entry) error {
 	} else if p.seen.changed(c.Path, e) {
 		p.conflict(c.Path, "has other permissions or attributes in the sandbox, and has changed on the host, too")
 	}
-	p.ops = append(p.ops, op{Kind: opAttributes, Path: c.Path, Ino: p.inode(e), New: &n.attributes, Was: &old, Any: p.o.Overwrite})
+	p.steps.ops = append(p.steps.ops, op{Kind: opAttributes, Path: c.Path, Ino: p.steps.inode(e), New: &n.attributes, Was: &old, Any: p.o.Overwrite})
 	return p.parent(c.Path)
 }
 
@@ -218,35 +219,19 @@ func attributesOf(e entry) attributes {
 	return attributes{Mode: e.Mode &^ unix.S_IFMT, UID: e.UID, GID: e.GID, Sec: sec, Nsec: nsec}
 }
 
-// inode identifies a directory. An overlay may give it another number each time.
-func (p *Plan) inode(e entry) uint64 {
-	if p.overlay && e.dir() {
-		return 0
-	}
-	return e.Ino
-}
-
 // planNew plans a step with a new entry.
 func (p *Plan) planNew(c *spec.Change, o op, old *entry) error {
-	o.Item = len(p.ops) + 1
-	p.ops = append(p.ops, o)
-	return p.stageItem(c, old, item{op: int32(len(p.ops) - 1)})
+	return p.stageItem(c, old, item{op: p.steps.add(o)})
 }
 
 // stageItem plans the entry of a change, where old was if that is not nil.
 func (p *Plan) stageItem(c *spec.Change, old *entry, it item) error {
-	it.change, it.first = c, -1
-	if err := p.complete(&it, old); err != nil {
-		return err
+	it.change = c
+	err := p.complete(&it, old)
+	if err == nil {
+		p.steps.stage(it)
 	}
-	key := cmp.Or(c.HardLink, c.Path)
-	if first, several := p.firsts[key]; several && first < 0 {
-		p.firsts[key] = int32(len(p.items))
-	} else if several {
-		it.first = first
-	}
-	p.items = append(p.items, it)
-	return nil
+	return err
 }
 
 // complete fills in the parts of an item's node that its change does not tell.
@@ -332,20 +317,4 @@ func (t *tree) oldLists(path string, xattrs map[string][]byte) (map[string][]byt
 		}
 	}
 	return xattrs, nil
-}
-
-// deferAttributes plans that new directories get their attributes last where the
-// move would not take, or keep, them: only a directory that its owner may write can
-// be moved, and an exchange changes the time of one on XFS.
-func (p *Plan) deferAttributes() {
-	for i := range p.items {
-		it := &p.items[i]
-		if it.inside || it.copied != nil || !it.dir() || it.mode&0o200 != 0 && p.ops[it.op].Kind != opReplace {
-			continue
-		}
-		last := it.node().attributes
-		it.mode |= 0o200
-		first := it.node().attributes
-		p.ops = append(p.ops, op{Kind: opAttributes, Path: it.path(), New: &last, Was: &first})
-	}
 }

@@ -22,28 +22,28 @@ type Report struct {
 func (p *Plan) report(ctx context.Context, r *Report) {
 	awaitTick(ctx)
 	removed := map[string]bool{}
-	for i := range p.ops {
-		o := &p.ops[i]
+	for i := range p.steps.ops {
+		o := &p.steps.ops[i]
 		if o.Kind != opCreate && o.Kind != opAttributes {
 			removed[o.Path] = true
 		}
 	}
-	for i := range p.items {
-		it := &p.items[i]
+	for i := range p.steps.items {
+		it := &p.steps.items[i]
 		switch {
 		case it.copied != nil:
 		case it.first >= 0: // a rename of one name changes the time of the file, which the others have too
-			first := &p.items[it.first]
-			p.noteMoved(r.Stamps, first.path(), first.mtime(), first.source)
-			p.noteMoved(r.Stamps, it.path(), first.mtime(), first.source)
+			first := &p.steps.items[it.first]
+			p.tree.noteMoved(r.Stamps, first.path(), first.mtime(), first.source)
+			p.tree.noteMoved(r.Stamps, it.path(), first.mtime(), first.source)
 		case !it.inside:
-			p.noteMoved(r.Stamps, it.path(), it.mtime(), it.source)
+			p.tree.noteMoved(r.Stamps, it.path(), it.mtime(), it.source)
 		}
 	}
 	p.noteTouched(r.Stamps)
 	for _, k := range p.kin {
 		if _, again := r.Stamps[k.path]; !again {
-			p.noteMoved(r.Stamps, k.path, k.entry.MTime, 0)
+			p.tree.noteMoved(r.Stamps, k.path, k.entry.MTime, 0)
 		}
 	}
 	for path := range p.o.Stamps {
@@ -65,9 +65,9 @@ func (p *Plan) report(ctx context.Context, r *Report) {
 
 // noteMoved notes the stamp of an entry that was moved into the tree. It notes none if others
 // have changed the entry since.
-func (p *Plan) noteMoved(stamps map[string]layer.Stamp, path string, mtime, source int64) {
+func (t *tree) noteMoved(stamps map[string]layer.Stamp, path string, mtime, source int64) {
 	delete(stamps, path)
-	e, err := p.tree.stat(path)
+	e, err := t.stat(path)
 	if err == nil && (e.dir() || e.MTime == mtime) {
 		stamps[path] = stampOf(e, source)
 	}

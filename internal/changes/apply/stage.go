@@ -35,24 +35,15 @@ type stager struct {
 	stamps map[string]layer.Stamp
 }
 
-func newStager(p *Plan, dir *os.File, stamps map[string]layer.Stamp) *stager {
+// stage makes all new entries of a plan in a staging directory.
+func stage(ctx context.Context, p *Plan, dir *os.File, stamps map[string]layer.Stamp) error {
 	s := &stager{plan: p, maker: newMaker(newTree(dir)), idle: make(chan *maker, makers), stamps: stamps}
+	defer s.maker.tree.forget()
 	for range makers {
-		s.idle <- newMaker(newTree(dir))
+		m := newMaker(newTree(dir))
+		defer m.tree.forget()
+		s.idle <- m
 	}
-	return s
-}
-
-// close closes the directories that are kept open. No goroutine may be at work.
-func (s *stager) close() {
-	s.maker.tree.forget()
-	for range makers {
-		(<-s.idle).tree.forget()
-	}
-}
-
-// stage makes all entries.
-func (s *stager) stage(ctx context.Context) error {
 	alike, err := threadsAreAlike()
 	if err != nil {
 		return err
@@ -128,8 +119,8 @@ func threadRights() (string, error) {
 // passes the regular files on.
 func (s *stager) makeOthers(ctx context.Context, makeFiles func([]*item) error) error {
 	var files []*item
-	for i := range s.plan.items {
-		it := &s.plan.items[i]
+	for i := range s.plan.steps.items {
+		it := &s.plan.steps.items[i]
 		switch {
 		case it.first >= 0:
 			s.links = append(s.links, it)
@@ -166,7 +157,7 @@ func (s *stager) make(ctx context.Context, m *maker, it *item) error {
 		return err
 	}
 	n := it.node()
-	e, err := m.makeEntry(s.plan.stagedPath(it), &n, func() (int, error) { return s.plan.stack.OpenListed(it.path()) })
+	e, err := m.makeEntry(s.plan.steps.stagedPath(it), &n, func() (int, error) { return s.plan.stack.OpenListed(it.path()) })
 	if err != nil {
 		return errorAbout(it.path(), err)
 	}
@@ -184,13 +175,13 @@ func (s *stager) makeLinks(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := s.maker.link(s.plan.stagedPath(&s.plan.items[it.first]), s.plan.stagedPath(it)); err != nil {
+		if err := s.maker.link(s.plan.steps.stagedPath(&s.plan.steps.items[it.first]), s.plan.steps.stagedPath(it)); err != nil {
 			return errorAbout(it.path(), err)
 		}
 	}
 	for _, link := range s.links {
-		for _, it := range []*item{&s.plan.items[link.first], link} {
-			e, err := s.maker.tree.stat(s.plan.stagedPath(it))
+		for _, it := range []*item{&s.plan.steps.items[link.first], link} {
+			e, err := s.maker.tree.stat(s.plan.steps.stagedPath(it))
 			if err != nil {
 				return err
 			}
@@ -202,13 +193,13 @@ func (s *stager) makeLinks(ctx context.Context) error {
 
 // finish gives the directories their attributes, the lower ones first.
 func (s *stager) finish() error {
-	for i := len(s.plan.items) - 1; i >= 0; i-- {
-		it := &s.plan.items[i]
+	for i := len(s.plan.steps.items) - 1; i >= 0; i-- {
+		it := &s.plan.steps.items[i]
 		if !it.dir() {
 			continue
 		}
 		n := it.node()
-		e, err := s.maker.finish(s.plan.stagedPath(it), &n)
+		e, err := s.maker.finish(s.plan.steps.stagedPath(it), &n)
 		if err != nil {
 			return errorAbout(it.path(), err)
 		}
@@ -226,8 +217,8 @@ func (s *stager) noteStamp(it *item, e entry) {
 	defer s.mu.Unlock()
 	s.stamps[it.path()] = stampOf(e, it.source)
 	if !it.inside {
-		o := &s.plan.ops[it.op]
-		o.Ino, o.Made = s.plan.inode(e), e.identity
+		o := &s.plan.steps.ops[it.op]
+		o.Ino, o.Made = s.plan.steps.inode(e), e.identity
 	}
 }
 

@@ -34,14 +34,14 @@ func (p *Plan) Save(undo *os.File) (map[string]int64, error) {
 	}
 	defer p.tree.forget()
 	defer s.maker.tree.forget()
-	for i := range p.ops {
-		if p.ops[i].Kind == opEmpty {
-			s.emptied[p.ops[i].Path] = true
+	for i := range p.steps.ops {
+		if p.steps.ops[i].Kind == opEmpty {
+			s.emptied[p.steps.ops[i].Path] = true
 		}
 	}
-	for i := range p.ops {
-		if err := s.save(&p.ops[i]); err != nil {
-			return nil, p.wrapError(fmt.Errorf("save the replaced files: %w", errorAbout(p.ops[i].Path, err)))
+	for i := range p.steps.ops {
+		if err := s.save(&p.steps.ops[i]); err != nil {
+			return nil, p.wrapError(fmt.Errorf("save the replaced files: %w", errorAbout(p.steps.ops[i].Path, err)))
 		}
 	}
 	if err := s.saveFiles(undo); err != nil {

@@ -70,21 +70,15 @@ func (s *witness) replacedByTimes(path string, e entry) bool {
 	return e.ctime != e.MTime || !ours && e.born > s.since
 }
 
-// checkPlace finds the conflict of a change in a directory that the host has replaced. It
-// reports the topmost such directory, once.
-func (p *Plan) checkPlace(path string) {
-	if len(p.seen.replaced) == 0 {
-		return
-	}
-	top := ""
-	for at := path; at != ""; at, _ = layer.Split(at) {
-		if p.seen.replaced[at] {
-			top, p.seen.replaced[at] = at, false
+// replacedAbove returns the topmost directory at or above a path that the host has replaced. It returns such a
+// directory once.
+func (s *witness) replacedAbove(path string) (top string) {
+	for at := path; len(s.replaced) > 0 && at != ""; at, _ = layer.Split(at) {
+		if s.replaced[at] {
+			top, s.replaced[at] = at, false
 		}
 	}
-	if top != "" {
-		p.conflict(top, "is another directory on the host than the one that the sandbox changed")
-	}
+	return top
 }
 
 // checkRemoval finds the conflicts of a removed entry and of all entries below it.
@@ -126,7 +120,7 @@ type place struct {
 }
 
 func (p *Plan) checkRemovalOf(path string, e entry, reason string) error {
-	if e.links > 1 && !p.overlay {
+	if e.links > 1 && !p.steps.overlay {
 		p.shared[e.inode()] = true
 	}
 	if !p.seen.changed(path, e) {
@@ -161,16 +155,17 @@ func (p *Plan) goesDirectory(path string, e entry, reason string) error {
 	return err
 }
 
-// findKin finds names that earlier applies have left, of files that lose another name.
+// kin are names that earlier applies have left, of files that lose another name.
 // Their ctime changes with that removal.
-func (p *Plan) findKin() {
-	if len(p.shared) == 0 {
-		return
+func (s *witness) kin(shared map[inode]bool) (found []place) {
+	if len(shared) == 0 {
+		return nil
 	}
-	for path := range p.o.Stamps {
-		e, err := p.tree.stat(path)
-		if err == nil && !e.dir() && p.shared[e.inode()] && p.seen.isStamped(path, e) {
-			p.kin = append(p.kin, place{path, e})
+	for path := range s.stamps {
+		e, err := s.tree.stat(path)
+		if err == nil && !e.dir() && shared[e.inode()] && s.isStamped(path, e) {
+			found = append(found, place{path, e})
 		}
 	}
+	return found
 }
