@@ -42,16 +42,16 @@ func (h *Held) Close() {
 // Use notes that a sandbox or snapshot uses an image from now on, and opens the image. A second use by the
 // same one changes nothing. The caller closes the Held, and calls [User.Release] at the end of the use.
 func (u User) Use(ctx context.Context, name, by string) (*Held, error) {
-	return u.use(ctx, name, by, u.noteLocked)
+	return u.use(ctx, name, by, uses.noteLocked)
 }
 
 // UseUntilBoot is [User.Use] for a sandbox. The use ends with this boot of the host, as the sandbox does. UseUntilBoot does
 // not wait for the disk.
 func (u User) UseUntilBoot(ctx context.Context, name, by string) (*Held, error) {
-	return u.use(ctx, name, by, u.noteUntilBootLocked)
+	return u.use(ctx, name, by, uses.noteUntilBootLocked)
 }
 
-func (u User) use(ctx context.Context, name, by string, note func(Use) error) (*Held, error) {
+func (u User) use(ctx context.Context, name, by string, note func(uses, Use) error) (*Held, error) {
 	h, err := locked(ctx, u.store, func() (*Held, error) {
 		if err := checkName(by); err != nil {
 			return nil, err
@@ -60,7 +60,7 @@ func (u User) use(ctx context.Context, name, by string, note func(Use) error) (*
 		if err != nil {
 			return nil, err
 		}
-		if err := note(Use{by, h.Image.ID}); err != nil {
+		if err := note(u.uses(), Use{by, h.Image.ID}); err != nil {
 			h.Close()
 			return nil, err
 		}
@@ -128,63 +128,9 @@ func (s *Store) openImageLocked(image Image) (*Held, error) {
 	return h, nil
 }
 
-// usePath is the file of a use. Its name begins with a part that all uses by one sandbox have.
-func (u User) usePath(by string, image Digest) string {
-	return u.path("uses", userPart(by)+image.hex()[:len(image.hex())/2])
-}
-
-func userPart(by string) string {
-	hex := digestOf([]byte(by)).hex()
-	return hex[:len(hex)/2]
-}
-
-// A bootUse is a use that ends with a boot of the host. In the record of another use, Boot is empty.
-type bootUse struct {
-	Use
-	Boot string
-}
-
-func (u User) noteLocked(use Use) error {
-	return u.store.writeRecordLocked(u.usePath(use.By, use.Image), use)
-}
-
-func (u User) noteUntilBootLocked(use Use) error {
-	boot, err := process.BootID()
-	if err != nil {
-		return err
-	}
-	content, err := json.Marshal(bootUse{use, boot})
-	if err != nil {
-		return err
-	}
-	return linkLocked(u.usePath(use.By, use.Image), content)
-}
-
-// usesLocked returns the uses, and removes those that have ended with an earlier boot: their sandboxes have no other
-// trace, so that no removal of a sandbox could end the use.
-func (u User) usesLocked() ([]Use, error) {
-	records, err := readRecords[bootUse](u.path("uses"))
-	if err != nil {
-		return nil, err
-	}
-	boot, err := process.BootID()
-	if err != nil {
-		return nil, err
-	}
-	var uses []Use
-	for _, r := range records {
-		if r.Boot == "" || r.Boot == boot {
-			uses = append(uses, r.Use)
-		} else if err := os.Remove(u.usePath(r.By, r.Image)); err != nil {
-			return nil, err
-		}
-	}
-	return uses, nil
-}
-
 // Uses returns all uses by the user's sandboxes and snapshots.
 func (u User) Uses(ctx context.Context) ([]Use, error) {
-	return locked(ctx, u.store, u.usesLocked)
+	return locked(ctx, u.store, u.uses().allLocked)
 }
 
 // Release ends all uses by a sandbox or snapshot. It is no error if there are none.
@@ -207,11 +153,70 @@ func (u User) Release(ctx context.Context, by string) error {
 	return during("release the images of "+clip(by), errors.Join(errs...))
 }
 
-// usersOfLocked are the sandboxes and snapshots that use an image.
-func (u User) usersOfLocked(id Digest) ([]string, error) {
-	uses, err := u.usesLocked()
+// uses are the uses of images by the sandboxes and snapshots of a user.
+type uses struct{ user User }
+
+func (u User) uses() uses { return uses{u} }
+
+// path is the file of a use. Its name begins with a part that all uses by one sandbox have.
+func (u uses) path(by string, image Digest) string {
+	return u.user.path("uses", userPart(by)+image.hex()[:len(image.hex())/2])
+}
+
+func userPart(by string) string {
+	hex := digestOf([]byte(by)).hex()
+	return hex[:len(hex)/2]
+}
+
+// A bootUse is a use that ends with a boot of the host. In the record of another use, Boot is empty.
+type bootUse struct {
+	Use
+	Boot string
+}
+
+func (u uses) noteLocked(use Use) error {
+	return u.user.store.writeRecordLocked(u.path(use.By, use.Image), use)
+}
+
+func (u uses) noteUntilBootLocked(use Use) error {
+	boot, err := process.BootID()
+	if err != nil {
+		return err
+	}
+	content, err := json.Marshal(bootUse{use, boot})
+	if err != nil {
+		return err
+	}
+	return linkLocked(u.path(use.By, use.Image), content)
+}
+
+// allLocked returns the uses, and removes those that have ended with an earlier boot: their sandboxes have no other
+// trace, so that no removal of a sandbox could end the use.
+func (u uses) allLocked() ([]Use, error) {
+	records, err := readRecords[bootUse](u.user.path("uses"))
+	if err != nil {
+		return nil, err
+	}
+	boot, err := process.BootID()
+	if err != nil {
+		return nil, err
+	}
+	var all []Use
+	for _, r := range records {
+		if r.Boot == "" || r.Boot == boot {
+			all = append(all, r.Use)
+		} else if err := os.Remove(u.path(r.By, r.Image)); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// byLocked are the sandboxes and snapshots that use an image.
+func (u uses) byLocked(id Digest) ([]string, error) {
+	all, err := u.allLocked()
 	var names []string
-	for _, use := range uses {
+	for _, use := range all {
 		if use.Image == id {
 			names = append(names, use.By)
 		}

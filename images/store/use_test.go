@@ -13,7 +13,7 @@ func TestAUseUntilBoot(t *testing.T) {
 	b := newBox(t)
 	image := b.pull(alice, "one", base)
 	u := b.For(alice)
-	path := u.usePath("box", image.ID)
+	path := u.uses().path("box", image.ID)
 	want := []Use{{"box", image.ID}}
 	for _, test := range []struct {
 		use    func() (*Held, error)
@@ -94,7 +94,7 @@ func TestAUseEndsWithTheBoot(t *testing.T) {
 	u := b.For(alice)
 	image := b.pull(alice, "one", base)
 	old := fmt.Sprintf(`{"By":"box","Image":%q,"Boot":"00000000-0000-0000-0000-000000000000"}`, image.ID)
-	path := u.usePath("box", image.ID)
+	path := u.uses().path("box", image.ID)
 	must(os.Symlink(old, path))
 	if uses, err := u.Uses(t.Context()); err != nil || len(uses) > 0 {
 		t.Errorf("the uses are %v, %v", uses, err)

@@ -118,7 +118,7 @@ func (u User) finishAllLocked() error {
 	removing, err := digestsLocked(u.path("removing"))
 	errs := []error{err}
 	for _, id := range removing {
-		errs = append(errs, u.finishLocked(id, &Removed{}))
+		errs = append(errs, (&removal{user: u}).finishLocked(id))
 	}
 	if err := clearLocked(u.path("adding")); !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
