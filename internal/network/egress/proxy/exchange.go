@@ -49,12 +49,12 @@ func (c *connection) exchange(ctx context.Context, requests *sniff.Requests, r *
 		c.endSession()
 	case next == webSocket:
 		c.session.startReceiving()
-		c.copyRaw(requests.Rest())
+		c.session.copyRaw(requests.Rest())
 	case next == anyRequest:
 		return true
 	default:
 		c.endSession()
-		c.linger()
+		linger(c.client)
 	}
 	return false
 }
@@ -70,7 +70,7 @@ func (c *connection) sendAndPass(r *sniff.Request) (sequel, error) {
 	answered := make(chan error, 1)
 	go func() {
 		var err error
-		next, err = c.passAnswer(r)
+		next, err = s.passAnswer(r)
 		var refused *upstream.RefusedError
 		switch {
 		case errors.As(err, &refused):
@@ -80,7 +80,7 @@ func (c *connection) sendAndPass(r *sniff.Request) (sequel, error) {
 		}
 		answered <- err
 	}()
-	sent := errors.Join(c.sendHead(r), r.SendBody(s))
+	sent := errors.Join(c.route.sendHead(s, r), r.SendBody(s))
 	if sent != nil && s.forwarder == nil {
 		s.abort(sent)
 	} else if sent != nil {
@@ -100,15 +100,15 @@ func (c *connection) connectAgain(ctx context.Context, r *sniff.Request) error {
 		return nil
 	}
 	c.endSession()
-	forwarder, err := c.forwarder(r)
+	forwarder, err := c.route.forwarder(r)
 	if err != nil {
 		return err
 	}
 	var server upstream.Conn
 	if forwarder != nil {
-		server, err = c.dialProxy(ctx, forwarder)
+		server, err = c.route.dialProxy(ctx, forwarder)
 	} else {
-		server, err = c.dial(ctx)
+		server, err = c.route.dial(ctx)
 	}
 	if err != nil {
 		return err
@@ -132,21 +132,21 @@ func isSilent(server upstream.Conn) bool {
 }
 
 // passAnswer passes on the answer to one request.
-func (c *connection) passAnswer(r *sniff.Request) (sequel, error) {
-	f := c.session.forwarder
+func (s *session) passAnswer(r *sniff.Request) (sequel, error) {
+	f := s.forwarder
 	if f == nil || f.Authorization() == "" {
-		return c.passAnswerTo(answerWriter{c}, r)
+		return s.passAnswerTo(answerWriter{s}, r)
 	}
-	guard := newPasswordGuard(answerWriter{c}, f.Authorization())
-	next, err := c.passAnswerTo(guard, r)
+	guard := newPasswordGuard(answerWriter{s}, f.Authorization())
+	next, err := s.passAnswerTo(guard, r)
 	if err != nil {
 		return nothing, err
 	}
 	return next, guard.end()
 }
 
-func (c *connection) passAnswerTo(to io.Writer, r *sniff.Request) (sequel, error) {
-	from := bufio.NewReader(answerReader{c.session})
+func (s *session) passAnswerTo(to io.Writer, r *sniff.Request) (sequel, error) {
+	from := bufio.NewReader(answerReader{s})
 	for {
 		head, err := readHead(from)
 		if err != nil {
@@ -157,7 +157,7 @@ func (c *connection) passAnswerTo(to io.Writer, r *sniff.Request) (sequel, error
 			return nothing, err
 		}
 		answer.Body.Close() // the bytes after the head are copied below
-		if f := c.session.forwarder; f != nil && answer.StatusCode == http.StatusProxyAuthRequired {
+		if f := s.forwarder; f != nil && answer.StatusCode == http.StatusProxyAuthRequired {
 			return nothing, &upstream.RefusedError{Proxy: f.String(), Asked: "requests of plain HTTP", Status: answer.StatusCode}
 		}
 		if answer.StatusCode == http.StatusSwitchingProtocols && !r.IsUpgrade {
@@ -244,12 +244,12 @@ func (r answerReader) Read(b []byte) (int, error) {
 }
 
 // An answerWriter writes to the client.
-type answerWriter struct{ connection *connection }
+type answerWriter struct{ session *session }
 
 func (w answerWriter) Write(b []byte) (int, error) {
-	c := w.connection
-	if err := c.client.SetWriteDeadline(time.Now().Add(c.idle)); err != nil {
+	s := w.session
+	if err := s.client.SetWriteDeadline(time.Now().Add(s.idle)); err != nil {
 		return 0, err
 	}
-	return len(b), c.receive(b)
+	return len(b), s.receive(b)
 }

@@ -118,7 +118,7 @@ func (c *connection) judgeAimed(ctx context.Context, r *sniff.Request, isFirst b
 		if r.IsUpgrade && !isFirst {
 			return denied(rules.Verdict{Reason: "a request for WebSocket needs a connection of its own"})
 		}
-		v, refused := c.judgeDestination(c.event.Address)
+		v, refused := c.box.judgeDestination(c.event.Address)
 		if refused != nil {
 			return refused
 		}
@@ -143,11 +143,11 @@ func (c *connection) tunnel(ctx context.Context, requests *sniff.Requests, r *sn
 	case refused != nil:
 		c.refuse(r, refused)
 		return
-	case v.Allowed && c.event.Name != "" && c.awaitsRequest(): // serveOpening connects
+	case v.Allowed && c.event.Name != "" && c.route.awaitsRequest(): // serveOpening connects
 	case v.Allowed:
 		c.allow(v)
 		var err error
-		if server, err = c.dial(ctx); err != nil {
+		if server, err = c.route.dial(ctx); err != nil {
 			c.answerUnreached(r, err)
 			return
 		}
@@ -163,7 +163,7 @@ func (c *connection) tunnel(ctx context.Context, requests *sniff.Requests, r *sn
 	case err != nil:
 		c.fail(err)
 	case c.event.Name == "":
-		c.copyRaw(requests.Rest())
+		c.session.copyRaw(requests.Rest())
 	default:
 		c.serveOpening(ctx, v, requests.Opening)
 	}
@@ -172,7 +172,7 @@ func (c *connection) tunnel(ctx context.Context, requests *sniff.Requests, r *sn
 // judgeTunnel judges a tunnel before its first byte. Rules for plain HTTP can judge only the requests inside.
 func (c *connection) judgeTunnel(ctx context.Context) (rules.Verdict, *deniedError) {
 	if c.event.Name == "" {
-		return c.judgeDestination(c.event.Address)
+		return c.box.judgeDestination(c.event.Address)
 	}
 	v := c.box.Rules.Connect(c.event.Name, c.event.Port)
 	if !v.IsHTTP {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/names"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/nameserver"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/special"
@@ -29,6 +30,21 @@ func (e *deniedError) Error() string { return e.reason }
 
 // denied is an error whose reason the client may read.
 func denied(v rules.Verdict) *deniedError { return &deniedError{v.Rule, v.Reason, v.Reason} }
+
+// judgeDestination judges a destination without a name. A synthetic address without a name, and an address
+// of the sandbox itself, has no rule. Clients are told the same about an address of the host as about an address
+// without a rule.
+func (b *Sandbox) judgeDestination(to netip.AddrPort) (rules.Verdict, *deniedError) {
+	v := b.Rules.Destination(to.Addr(), to.Port())
+	switch {
+	case !v.Allowed, names.Reserved(to.Addr()):
+		return v, denied(v)
+	case !OpensDestination(v, b.IsHost(to.Addr())):
+		reason := fmt.Sprintf("%s is an address of the host itself; add --allow %s", to, to)
+		return v, &deniedError{v.Rule, reason, rules.MissingAddress(to).Reason}
+	}
+	return v, nil
+}
 
 // judgeAddress judges an address to which an allowed name leads. Clients are told the same about each refused address.
 func (b *Sandbox) judgeAddress(name string, a netip.AddrPort) error {

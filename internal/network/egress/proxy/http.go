@@ -3,11 +3,11 @@ package proxy
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -61,13 +61,13 @@ func (c *connection) serveRequests(ctx context.Context, o sniff.Opening) {
 			return
 		}
 		if r.IsUpgrade {
-			isUpgraded, err := c.upgrade(r)
+			isUpgraded, err := c.session.upgrade(r)
 			switch {
 			case err != nil:
 				c.session.finish(err)
 				return
 			case isUpgraded:
-				c.copyRaw(requests.Rest())
+				c.session.copyRaw(requests.Rest())
 				return
 			}
 			continue
@@ -121,7 +121,7 @@ func (c *connection) refuse(r *sniff.Request, err error) {
 	if c.session != nil {
 		c.session.finishAnswers(lastTime)
 	}
-	c.write(r, status, told)
+	writeAnswer(c.client, r, status, told)
 }
 
 // answerUnreached tells the client that the server was not reached.
@@ -131,25 +131,25 @@ func (c *connection) answerUnreached(r *sniff.Request, err error) {
 		return
 	}
 	c.noteUnreached(err)
-	status, told := c.missAnswer(err)
-	c.write(r, status, told)
+	status, told := c.route.missAnswer(err)
+	writeAnswer(c.client, r, status, told)
 }
 
-// write writes an answer of the proxy itself, and ends the connection. The client may still be
+// writeAnswer writes an answer of the proxy itself, and ends the connection. The client may still be
 // sending: a reset would take the answer away from it. Clients show no body of an answer to CONNECT, and
 // apt shows no body at all, but many clients show the status line.
-func (c *connection) write(r *sniff.Request, status int, reason string) {
+func writeAnswer(client *net.TCPConn, r *sniff.Request, status int, reason string) {
 	body := "sandbox-runtime: " + reason + "\n"
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", status, visible(reason), len(body))
 	if r == nil || r.Method != http.MethodHead {
 		b.WriteString(body)
 	}
-	if c.client.SetDeadline(time.Now().Add(answerTime)) != nil {
+	if client.SetDeadline(time.Now().Add(answerTime)) != nil {
 		return // the connection has ended
 	}
-	if _, err := c.client.Write(b.Bytes()); err == nil {
-		c.linger()
+	if _, err := client.Write(b.Bytes()); err == nil {
+		linger(client)
 	}
 }
 
@@ -164,16 +164,15 @@ func visible(text string) string {
 }
 
 // linger ends a connection whose client may still be sending.
-func (c *connection) linger() {
-	if c.client.SetReadDeadline(time.Now().Add(answerTime)) == nil && c.client.CloseWrite() == nil {
-		_, _ = io.CopyN(io.Discard, c.client, 1<<20) // the client may send no more
+func linger(client *net.TCPConn) {
+	if client.SetReadDeadline(time.Now().Add(answerTime)) == nil && client.CloseWrite() == nil {
+		_, _ = io.CopyN(io.Discard, client, 1<<20) // the client may send no more
 	}
 }
 
 // upgrade sends a request for WebSocket, and passes on the head of the answer. The server agrees with
 // the status 101. The copy from the server runs again after that.
-func (c *connection) upgrade(r *sniff.Request) (isUpgraded bool, err error) {
-	s := c.session
+func (s *session) upgrade(r *sniff.Request) (isUpgraded bool, err error) {
 	if err := s.pauseReceiving(); err != nil {
 		return false, err
 	}
@@ -196,21 +195,16 @@ func (c *connection) upgrade(r *sniff.Request) (isUpgraded bool, err error) {
 		}
 		status = answer.StatusCode
 		answer.Body.Close() // the bytes after the head are copied as they are
-		if err := c.receive(head); err != nil {
+		if err := s.receive(head); err != nil {
 			return false, err
 		}
 	}
 	rest, _ := from.Peek(from.Buffered()) // never fails
-	if err := c.receive(rest); err != nil {
+	if err := s.receive(rest); err != nil {
 		return false, err
 	}
 	s.startReceiving()
 	return status == http.StatusSwitchingProtocols, nil
-}
-
-func (c *connection) receive(b []byte) error {
-	n, err := c.client.Write(b)
-	return cmp.Or(c.session.count(&c.session.received, int64(n)), err)
 }
 
 func readHead(r *bufio.Reader) ([]byte, error) {
@@ -227,13 +221,4 @@ func readHead(r *bufio.Reader) ([]byte, error) {
 			return head, nil
 		}
 	}
-}
-
-// copyRaw copies both directions to their end, without a look at the bytes. The client has sent the first bytes already.
-func (c *connection) copyRaw(first []byte) {
-	_, err := c.session.Write(first)
-	if err == nil {
-		err = c.session.send()
-	}
-	c.session.finish(err)
 }

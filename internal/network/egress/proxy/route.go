@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/sniff"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/upstream"
@@ -19,78 +18,73 @@ import (
 // httpPort is the port on which no server speaks first. Many upstream proxies open no tunnel to it.
 const httpPort = 80
 
-// lateTime is how long a client has for a request, if it was silent and the upstream proxy opens no tunnel.
-const lateTime = 3 * time.Second
+// A route leads to the server of a destination, directly or through an upstream proxy.
+type route struct {
+	box *Sandbox
+	to  *Event // its destination; the route notes the way there
+}
 
 // host is the destination as an upstream proxy gets it: the name that was judged, or a public address. It is empty for
 // other addresses: these mean the network of this host.
-func (c *connection) host() string {
-	if c.event.Name != "" {
-		return c.event.Name
+func (r route) host() string {
+	if r.to.Name != "" {
+		return r.to.Name
 	}
-	a := c.event.Address.Addr()
-	if special.Contains(a) || c.box.IsHost(a) {
+	a := r.to.Address.Addr()
+	if special.Contains(a) || r.box.IsHost(a) {
 		return ""
 	}
 	return a.String()
 }
 
 // upstreamFor is the upstream proxy of the destination. It is nil if there is none.
-func (c *connection) upstreamFor(t upstream.Traffic) (*upstream.Proxy, error) {
-	host := c.host()
-	if host == "" || c.box.Upstream == nil {
+func (r route) upstreamFor(t upstream.Traffic) (*upstream.Proxy, error) {
+	host := r.host()
+	if host == "" || r.box.Upstream == nil {
 		return nil, nil
 	}
-	p, err := c.box.Upstream.For(t, host, c.event.Port)
+	p, err := r.box.Upstream.For(t, host, r.to.Port)
 	if p == nil || err != nil {
 		return nil, err
 	}
-	if reason := c.box.Upstream.Refuses(host); reason != "" {
+	if reason := r.box.Upstream.Refuses(host); reason != "" {
 		return nil, &upstream.ForbiddenError{Reason: reason}
 	}
 	return p, nil
 }
 
 // isForwarded says whether requests of plain HTTP go to an upstream proxy as whole URLs.
-func (c *connection) isForwarded() bool {
-	p, err := c.upstreamFor(upstream.Requests)
+func (r route) isForwarded() bool {
+	p, err := r.upstreamFor(upstream.Requests)
 	return p != nil || err != nil
 }
 
 // forwarder is the upstream proxy that gets a request as a whole URL. It is nil if the request goes to the server, also
 // through a tunnel, as those for WebSocket do (RFC 6455, section 4.1).
-func (c *connection) forwarder(r *sniff.Request) (*upstream.Proxy, error) {
-	if r.IsUpgrade {
+func (r route) forwarder(q *sniff.Request) (*upstream.Proxy, error) {
+	if q.IsUpgrade {
 		return nil, nil
 	}
-	p, err := c.upstreamFor(upstream.Requests)
+	p, err := r.upstreamFor(upstream.Requests)
 	switch { // some proxies read methods in any case
-	case p != nil && strings.EqualFold(r.Method, http.MethodTrace):
+	case p != nil && strings.EqualFold(q.Method, http.MethodTrace):
 		return nil, &upstream.ForbiddenError{Reason: "the answer to TRACE can have the password of the proxy"}
-	case p != nil && strings.EqualFold(r.Method, http.MethodConnect):
+	case p != nil && strings.EqualFold(q.Method, http.MethodConnect):
 		return nil, &upstream.ForbiddenError{Reason: "the method can open a tunnel that no rule has judged; write CONNECT"}
 	}
 	return p, err
 }
 
-// isExchanged says whether a request is sent after the answer to the one before: to an upstream proxy, not in a tunnel.
-func (c *connection) isExchanged(r *sniff.Request) bool {
-	if c.session != nil {
-		return c.session.forwarder != nil
-	}
-	return !r.IsUpgrade && c.isForwarded()
-}
-
 // awaitsRequest says that a silent client gets no tunnel early: it will send a request of plain HTTP.
-func (c *connection) awaitsRequest() bool { return c.event.Port == httpPort && c.isForwarded() }
+func (r route) awaitsRequest() bool { return r.to.Port == httpPort && r.isForwarded() }
 
 // tunnelThrough asks an upstream proxy for a tunnel to the destination.
-func (c *connection) tunnelThrough(ctx context.Context, p *upstream.Proxy) (upstream.Conn, error) {
-	conn, err := c.dialProxy(ctx, p)
+func (r route) tunnelThrough(ctx context.Context, p *upstream.Proxy) (upstream.Conn, error) {
+	conn, err := r.dialProxy(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	destination := net.JoinHostPort(c.host(), strconv.Itoa(int(c.event.Port)))
+	destination := net.JoinHostPort(r.host(), strconv.Itoa(int(r.to.Port)))
 	if err := p.Connect(ctx, conn, destination); err != nil {
 		reset(tcpSocket(conn))
 		return nil, err
@@ -98,52 +92,58 @@ func (c *connection) tunnelThrough(ctx context.Context, p *upstream.Proxy) (upst
 	return conn, nil
 }
 
+// dial connects to the server of the name, or to the address if there is no name, also through a tunnel.
+func (r route) dial(ctx context.Context) (upstream.Conn, error) {
+	p, err := r.upstreamFor(upstream.Tunnel)
+	if err != nil {
+		return nil, err
+	}
+	if p != nil {
+		return r.tunnelThrough(ctx, p)
+	}
+	server, err := r.dialDirectly(ctx)
+	if err != nil { // an interface with a nil pointer is not nil
+		return nil, r.hinted(err)
+	}
+	return server, nil
+}
+
+// dialDirectly connects without an upstream proxy.
+func (r route) dialDirectly(ctx context.Context) (*net.TCPConn, error) {
+	if r.to.Name == "" {
+		return dial(ctx, net.Dialer{Timeout: connectTime}, r.to.Address.Addr().String(), r.to.Address.Port())
+	}
+	server, err := r.box.dialName(ctx, r.to.Name, r.to.Port)
+	if err == nil {
+		r.to.Address = addressOf(server)
+	}
+	return server, err
+}
+
 // dialProxy connects to an upstream proxy.
-func (c *connection) dialProxy(ctx context.Context, p *upstream.Proxy) (upstream.Conn, error) {
-	c.event.Upstream = p.String()
-	return p.Dial(ctx, c.box.Resolver)
+func (r route) dialProxy(ctx context.Context, p *upstream.Proxy) (upstream.Conn, error) {
+	r.to.Upstream = p.String()
+	return p.Dial(ctx, r.box.Resolver)
 }
 
 // sendHead sends the head of a request to the server, or to the upstream proxy.
-func (c *connection) sendHead(r *sniff.Request) error {
-	f := c.session.forwarder
+func (r route) sendHead(s *session, q *sniff.Request) error {
+	f := s.forwarder
 	if f == nil {
-		return r.SendHead(c.session)
+		return q.SendHead(s)
 	}
-	authority := c.host()
-	if c.event.Address.Addr().Is6() && c.event.Name == "" {
+	authority := r.host()
+	if r.to.Address.Addr().Is6() && r.to.Name == "" {
 		authority = "[" + authority + "]"
 	}
-	if c.event.Port != httpPort {
-		authority = fmt.Sprintf("%s:%d", authority, c.event.Port)
+	if r.to.Port != httpPort {
+		authority = fmt.Sprintf("%s:%d", authority, r.to.Port)
 	}
-	return r.SendProxyHead(c.session, authority, f.Authorization())
-}
-
-// lateRequest reads the first bytes of a silent client after an upstream proxy has refused a tunnel. A client that
-// speaks plain HTTP needs none.
-func (c *connection) lateRequest(refusal error, read func(time.Duration) (sniff.Opening, error)) (sniff.Opening, error) {
-	var refused *upstream.RefusedError
-	if !errors.As(refusal, &refused) || !c.isForwarded() {
-		return sniff.Opening{}, refusal
-	}
-	if o, err := read(lateTime); err == nil && o.Kind == sniff.HTTP {
-		return o, nil
-	}
-	return sniff.Opening{}, refusal
-}
-
-// noteUnreached describes a connection that has not reached its server.
-func (c *connection) noteUnreached(err error) {
-	c.event.Decision, c.event.Reason = Failed, err.Error()
-	var fault upstream.Error
-	if errors.As(err, &fault) && fault.IsDenial() { // no rule has decided
-		c.event.Decision, c.event.Rule = Denied, ""
-	}
+	return q.SendProxyHead(s, authority, f.Authorization())
 }
 
 // missAnswer is the answer to the client of a connection that has not reached its server.
-func (c *connection) missAnswer(err error) (status int, told string) {
+func (r route) missAnswer(err error) (status int, told string) {
 	var fault upstream.Error
 	switch {
 	case errors.As(err, &fault) && fault.IsDenial():
@@ -151,17 +151,17 @@ func (c *connection) missAnswer(err error) (status int, told string) {
 	case fault != nil:
 		return http.StatusBadGateway, fault.Inside()
 	}
-	server := c.event.Address.String()
-	if c.event.Name != "" {
-		server = fmt.Sprintf("%s:%d", c.event.Name, c.event.Port)
+	server := r.to.Address.String()
+	if r.to.Name != "" {
+		server = fmt.Sprintf("%s:%d", r.to.Name, r.to.Port)
 	}
 	return http.StatusBadGateway, failureFor(server, err)
 }
 
 // hinted adds the way out to the error of a server that was not reached directly.
-func (c *connection) hinted(err error) error {
-	if err == nil || c.box.Hint == "" || errors.As(err, new(*deniedError)) || errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
+func (r route) hinted(err error) error {
+	if r.box.Hint == "" || errors.As(err, new(*deniedError)) || errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
 		return err
 	}
-	return fmt.Errorf("%w; %s", err, c.box.Hint)
+	return fmt.Errorf("%w; %s", err, r.box.Hint)
 }

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/names"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/sniff"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/upstream"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/rules"
@@ -35,6 +34,7 @@ type connection struct {
 	client  *net.TCPConn
 	idle    time.Duration
 	event   Event
+	route   route       // to the destination of the event
 	session *session    // nil: not connected to the server
 	forget  func() bool // ends the watch of the context for the session
 }
@@ -47,6 +47,7 @@ func Serve(ctx context.Context, client *net.TCPConn, box *Sandbox) {
 
 func serve(ctx context.Context, client *net.TCPConn, box *Sandbox, idle time.Duration) {
 	c := &connection{box: box, client: client, idle: idle, event: Event{Time: time.Now()}}
+	c.route = route{box, &c.event}
 	defer func() { box.Report(c.event) }()
 	defer c.end()
 	destination := client.LocalAddr().(*net.TCPAddr).AddrPort() //nolint:forcetypeassert // of TCP
@@ -122,34 +123,19 @@ func (c *connection) allow(v rules.Verdict) {
 
 // serveAddress serves a connection without a name.
 func (c *connection) serveAddress(ctx context.Context, to netip.AddrPort) {
-	v, refused := c.judgeDestination(to)
+	v, refused := c.box.judgeDestination(to)
 	if refused != nil {
 		c.denySoon(refused)
 		return
 	}
 	c.allow(v)
-	server, err := c.dial(ctx)
+	server, err := c.route.dial(ctx)
 	if err != nil {
 		c.fail(err)
 		return
 	}
 	c.start(ctx, server)
 	c.session.finish(c.session.send())
-}
-
-// judgeDestination judges a destination without a name. A synthetic address without a name, and an address
-// of the sandbox itself, has no rule. Clients are told the same about an address of the host as about an address
-// without a rule.
-func (c *connection) judgeDestination(to netip.AddrPort) (rules.Verdict, *deniedError) {
-	v := c.box.Rules.Destination(to.Addr(), to.Port())
-	switch {
-	case !v.Allowed, names.Reserved(to.Addr()):
-		return v, denied(v)
-	case !OpensDestination(v, c.box.IsHost(to.Addr())):
-		reason := fmt.Sprintf("%s is an address of the host itself; add --allow %s", to, to)
-		return v, &deniedError{v.Rule, reason, rules.MissingAddress(to).Reason}
-	}
-	return v, nil
 }
 
 // denySoon gives a client of plain HTTP the reason.
@@ -161,7 +147,7 @@ func (c *connection) denySoon(refused *deniedError) {
 			status = http.StatusBadRequest
 		}
 		c.event.Decision, c.event.Rule, c.event.Reason = Denied, refused.rule, refused.reason
-		c.write(r, status, refused.told)
+		writeAnswer(c.client, r, status, refused.told)
 		return
 	}
 	c.deny(refused.rule, refused.reason)
@@ -180,40 +166,12 @@ func (c *connection) join(ctx context.Context, server upstream.Conn) {
 	c.forget = context.AfterFunc(ctx, func() { reset(tcpSocket(server)) })
 }
 
-// dial connects to the server of the name, or to the address if there is no name, also through a tunnel.
-func (c *connection) dial(ctx context.Context) (upstream.Conn, error) {
-	p, err := c.upstreamFor(upstream.Tunnel)
-	if err != nil {
-		return nil, err
-	}
-	if p != nil {
-		return c.tunnelThrough(ctx, p)
-	}
-	server, err := c.dialDirectly(ctx)
-	if err != nil { // an interface with a nil pointer is not nil
-		return nil, c.hinted(err)
-	}
-	return server, nil
-}
-
-// dialDirectly connects without an upstream proxy.
-func (c *connection) dialDirectly(ctx context.Context) (*net.TCPConn, error) {
-	if c.event.Name == "" {
-		return dial(ctx, net.Dialer{Timeout: connectTime}, c.event.Address.Addr().String(), c.event.Address.Port())
-	}
-	server, err := c.box.dialName(ctx, c.event.Name, c.event.Port)
-	if err == nil {
-		c.event.Address = addressOf(server)
-	}
-	return server, err
-}
-
 // connect connects to the server, unless the connection is there.
 func (c *connection) connect(ctx context.Context) error {
 	if c.session != nil {
 		return nil
 	}
-	server, err := c.dial(ctx)
+	server, err := c.route.dial(ctx)
 	if err != nil {
 		return err
 	}
@@ -231,7 +189,7 @@ func (c *connection) serveName(ctx context.Context) {
 // waitFor is the time that a client has for its first byte.
 func (c *connection) waitFor(v rules.Verdict) time.Duration {
 	switch {
-	case v.Allowed && c.awaitsRequest():
+	case v.Allowed && c.route.awaitsRequest():
 		return requestTime
 	case v.Allowed:
 		return silentTime
@@ -308,5 +266,38 @@ func (c *connection) forward(ctx context.Context, v rules.Verdict, o sniff.Openi
 		c.fail(err)
 		return
 	}
-	c.copyRaw(o.Bytes)
+	c.session.copyRaw(o.Bytes)
+}
+
+// lateTime is how long a client has for a request, if it was silent and the upstream proxy opens no tunnel.
+const lateTime = 3 * time.Second
+
+// lateRequest reads the first bytes of a silent client after an upstream proxy has refused a tunnel. A client that
+// speaks plain HTTP needs none.
+func (c *connection) lateRequest(refusal error, read func(time.Duration) (sniff.Opening, error)) (sniff.Opening, error) {
+	var refused *upstream.RefusedError
+	if !errors.As(refusal, &refused) || !c.route.isForwarded() {
+		return sniff.Opening{}, refusal
+	}
+	if o, err := read(lateTime); err == nil && o.Kind == sniff.HTTP {
+		return o, nil
+	}
+	return sniff.Opening{}, refusal
+}
+
+// noteUnreached describes a connection that has not reached its server.
+func (c *connection) noteUnreached(err error) {
+	c.event.Decision, c.event.Reason = Failed, err.Error()
+	var fault upstream.Error
+	if errors.As(err, &fault) && fault.IsDenial() { // no rule has decided
+		c.event.Decision, c.event.Rule = Denied, ""
+	}
+}
+
+// isExchanged says whether a request is sent after the answer to the one before: to an upstream proxy, not in a tunnel.
+func (c *connection) isExchanged(r *sniff.Request) bool {
+	if c.session != nil {
+		return c.session.forwarder != nil
+	}
+	return !r.IsUpgrade && c.route.isForwarded()
 }

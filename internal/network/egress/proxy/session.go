@@ -225,6 +225,21 @@ func (s *session) Write(b []byte) (int, error) {
 	return n, cmp.Or(s.count(&s.sent, int64(n)), err)
 }
 
+// receive passes bytes of the server on to the client.
+func (s *session) receive(b []byte) error {
+	n, err := s.client.Write(b)
+	return cmp.Or(s.count(&s.received, int64(n)), err)
+}
+
+// copyRaw copies both directions to their end, without a look at the bytes. The client has sent the first bytes already.
+func (s *session) copyRaw(first []byte) {
+	_, err := s.Write(first)
+	if err == nil {
+		err = s.send()
+	}
+	s.finish(err)
+}
+
 // setBuffers bounds the bytes that the kernel keeps for a connection. No limit of the sandbox counts them.
 func setBuffers(c *net.TCPConn, size int) {
 	if size > 0 {
