@@ -90,16 +90,14 @@ type parent struct {
 	moved       chan struct{} // closed when acked moves
 	// asked is the last number of a question.
 	asked uint64
-	// settling are the orders Settle that the worker has not carried out, by their numbers, and lastSettle is the
-	// last number.
-	settling   map[uint64]chan struct{}
-	lastSettle uint64
+
+	settlements settlements
 }
 
 func newParent(dir string, answerTime time.Duration) *parent {
 	return &parent{
 		egress: Egress{Dir: dir}, answerTime: answerTime, boxes: map[uint32]*box{}, keys: map[string]*box{}, emptySince: time.Now(),
-		moved: make(chan struct{}), settling: map[uint64]chan struct{}{},
+		moved: make(chan struct{}), settlements: settlements{open: map[uint64]chan struct{}{}},
 	}
 }
 
@@ -301,7 +299,7 @@ func (p *parent) forget() {
 	defer p.changing.Unlock()
 	if p.worker != nil {
 		p.withdrawAll(p.worker)
-		p.settleAll()
+		p.settlements.endAll()
 	}
 	p.worker = nil
 }
@@ -345,6 +343,10 @@ func (p *parent) awaitAck(wanted uint64) bool {
 
 // handleReport takes one report of a worker, which is hostile.
 func (p *parent) handleReport(worker *channel.Conn, r link.Report) {
+	if r.Kind == link.KindSettled {
+		p.settlements.end(r.ID)
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if r.Kind == link.KindAck {
@@ -353,10 +355,6 @@ func (p *parent) handleReport(worker *channel.Conn, r link.Report) {
 			close(p.moved)
 			p.moved = make(chan struct{})
 		}
-		return
-	}
-	if r.Kind == link.KindSettled {
-		p.settledLocked(r.ID)
 		return
 	}
 	b, ok := p.boxes[r.Number]

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"sync"
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
@@ -13,7 +14,7 @@ func (p *parent) settle(key string) error {
 	if settled == nil {
 		return nil
 	}
-	defer p.endSettle(number)
+	defer p.settlements.end(number)
 	late := time.NewTimer(ackTime)
 	defer late.Stop()
 	select {
@@ -24,45 +25,51 @@ func (p *parent) settle(key string) error {
 	}
 }
 
-// orderSettle returns nil if there is nothing to wait for. The channel is closed when the worker has reported all
-// counts, or has ended.
-func (p *parent) orderSettle(key string) (number uint64, settled chan struct{}) {
+// orderSettle returns nil if there is nothing to wait for.
+func (p *parent) orderSettle(key string) (number uint64, settled <-chan struct{}) {
 	p.changing.Lock()
 	defer p.changing.Unlock()
 	b := p.boxByKey(key)
 	if b == nil || len(b.files) == 0 || p.worker == nil {
 		return 0, nil
 	}
-	settled = make(chan struct{})
-	p.mu.Lock()
-	p.lastSettle++
-	number = p.lastSettle
-	p.settling[number] = settled
-	p.mu.Unlock()
+	number, settled = p.settlements.begin()
 	send(p.worker, link.Order{Number: b.number, Settle: number}, nil)
 	return number, settled
 }
 
-// endSettle forgets an order Settle, also one that the worker has not carried out.
-func (p *parent) endSettle(number uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.settledLocked(number)
+// settlements are the orders Settle that the worker has not carried out.
+type settlements struct {
+	mu   sync.Mutex // guards the others
+	last uint64     // the last number
+	open map[uint64]chan struct{}
 }
 
-// settledLocked ends the wait for a report. A hostile worker can report any number.
-func (p *parent) settledLocked(number uint64) {
-	if settled, ok := p.settling[number]; ok {
-		delete(p.settling, number)
+// begin numbers an order. The channel is closed when the worker has reported all counts, or has ended.
+func (s *settlements) begin() (number uint64, settled <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last++
+	s.open[s.last] = make(chan struct{})
+	return s.last, s.open[s.last]
+}
+
+// end forgets an order, also one that the worker has not carried out. A hostile worker can report any number.
+func (s *settlements) end(number uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if settled, ok := s.open[number]; ok {
+		delete(s.open, number)
 		close(settled)
 	}
 }
 
-// settleAll ends all waits for reports: the worker has ended.
-func (p *parent) settleAll() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for number := range p.settling {
-		p.settledLocked(number)
+// endAll ends all waits for reports: the worker has ended.
+func (s *settlements) endAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, settled := range s.open {
+		close(settled)
 	}
+	clear(s.open)
 }
