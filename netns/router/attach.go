@@ -27,7 +27,7 @@ func (o *lockedRouter) attach(sandbox *os.File, m Member) error {
 	if err := disableSolicits(sandbox); err != nil {
 		return err
 	}
-	used, err := o.router.resumeTraffic(m.Link, silent)
+	used, err := o.router.ledger().resume(m.Link, silent)
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (r Router) detach(namespace, sandbox *os.File, link string) (disconnection,
 	is := func(l string) bool { return l == link }
 	s, err := r.forgetLinks(namespace, is)
 	if err == nil && sandbox != nil {
-		err = r.noteTraffic(namespace, link)
+		err = r.ledger().note(namespace, link)
 	}
 	if err == nil {
 		err = forgetQuotas(namespace, is)
@@ -321,7 +321,7 @@ func (r Router) forgetLinks(namespace *os.File, isGone func(link string) bool) (
 		}
 		s.Others = append(s.Others, others...)
 	}
-	return s, r.sever(namespace, s, f.flush)
+	return s, r.severance().begin(namespace, s, f.flush)
 }
 
 // forgetRules removes the rules of the links that isGone names, and calls [firewall.forgetPeers].

@@ -188,7 +188,7 @@ func (r Router) IsFlushed() (bool, error) {
 	if _, err := os.Stat(r.pinPath()); err != nil {
 		return false, nil //nolint:nilerr // there is no router
 	}
-	_, isThere, err := r.openHostTable()
+	_, isThere, err := r.hostSide().openTable()
 	return !isThere && err == nil, err
 }
 

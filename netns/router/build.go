@@ -13,7 +13,7 @@ import (
 )
 
 // newNamespace makes the router's network namespace. The namespace forwards and takes no redirects.
-func (r Router) newNamespace() (*os.File, error) {
+func newNamespace() (*os.File, error) {
 	namespace, err := netns.Create()
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func hasIPv6(device string) (bool, error) {
 // interrupted build left on the host goes first.
 func (o *lockedRouter) build() error {
 	r := o.router
-	if err := r.removeFromHost(o.host); err != nil {
+	if err := r.hostSide().remove(o.host); err != nil {
 		return err
 	}
 	name := r.hostLink()

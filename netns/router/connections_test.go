@@ -129,7 +129,7 @@ func TestTheLinkOfARouterVanishes(t *testing.T) {
 			}
 			var kernel sync.WaitGroup
 			kernel.Go(func() { _ = host.LinkDel(made) }) // one of the two deletes it
-			err := w.router.removeFromHost(host)
+			err := w.router.hostSide().remove(host)
 			kernel.Wait()
 			if err != nil {
 				return err

@@ -20,56 +20,63 @@ type disconnection struct {
 	Others    []netip.Addr `json:"others,omitempty"`
 }
 
-// severedFile notes the addresses before their elements are removed. Without the file, a process that is killed
-// before the connections are forgotten leaves them to the next sandbox with the address. The rules of that
+// A severance notes the addresses in a file before their elements are removed. Without the file, a process that is
+// killed before the connections are forgotten leaves them to the next sandbox with the address. The rules of that
 // sandbox may forbid them.
-func (r Router) severedFile() string { return filepath.Join(r.Dir, "severed") }
+type severance struct {
+	file string
+	host hostSide
+}
 
-// sever disconnects sandboxes. remove removes their elements.
-func (r Router) sever(namespace *os.File, s disconnection, remove func() error) error {
+func (r Router) severance() severance {
+	return severance{filepath.Join(r.Dir, "severed"), r.hostSide()}
+}
+
+// begin disconnects sandboxes. remove removes their elements.
+func (v severance) begin(namespace *os.File, s disconnection, remove func() error) error {
 	if len(s.Addresses) == 0 {
 		return remove()
 	}
-	if earlier, err := r.readSevered(); err == nil { // they could not be forgotten
+	if earlier, err := v.read(); err == nil { // they could not be forgotten
 		s = disconnection{slices.Concat(earlier.Addresses, s.Addresses), slices.Concat(earlier.Others, s.Others)}
 	}
 	// A full disk keeps no sandbox connected. The file matters only if this process is killed.
-	_ = statedir.ReplaceJSON(r.severedFile(), s)
+	_ = statedir.ReplaceJSON(v.file, s)
 	if err := remove(); err != nil {
 		return err
 	}
 	if used, err := isUsed(namespace); err == nil && !used {
 		return nil // the router goes now, with all connections and the file
 	}
-	return r.forgetSevered(namespace, s)
+	return v.forget(namespace, s)
 }
 
-// readSevered reads the file. A damaged file is as good as none: only a crash of the host damages a file, and no
+// read reads the file. A damaged file is as good as none: only a crash of the host damages a file, and no
 // connection outlives the crash.
-func (r Router) readSevered() (s disconnection, err error) {
-	text, err := statedir.ReadOwn(r.severedFile())
+func (v severance) read() (s disconnection, err error) {
+	text, err := statedir.ReadOwn(v.file)
 	if err == nil && json.Unmarshal(text, &s) != nil {
 		s = disconnection{}
 	}
 	return s, err
 }
 
-// finishSevering completes the work of a killed [Router.sever].
-func (r Router) finishSevering(namespace *os.File) error {
-	s, err := r.readSevered()
+// finish completes the work of a process that was killed after begin.
+func (v severance) finish(namespace *os.File) error {
+	s, err := v.read()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("the addresses of disconnected sandboxes: %w", err)
 	}
-	return r.forgetSevered(namespace, s)
+	return v.forget(namespace, s)
 }
 
-// forgetSevered removes the sandboxes from the host's table, and their tracked connections from the router and
+// forget removes the sandboxes from the host's table, and their tracked connections from the router and
 // the host.
-func (r Router) forgetSevered(namespace *os.File, s disconnection) error {
-	errs := []error{r.leaveHost(s.Addresses)}
+func (v severance) forget(namespace *os.File, s disconnection) error {
+	errs := []error{v.host.forget(s.Addresses)}
 	for _, a := range s.Addresses { // an error about one keeps no other connected
 		errs = append(errs, forgetAll(namespace, a), forgetAll(nil, a))
 		if len(s.Others) > 0 { // they can have opened connections to the address
@@ -79,5 +86,5 @@ func (r Router) forgetSevered(namespace *os.File, s disconnection) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return statedir.RemoveJSON(r.severedFile())
+	return statedir.RemoveJSON(v.file)
 }

@@ -27,7 +27,7 @@ func (w *world) killedDetach(t *testing.T, link, address string) {
 			return err
 		}
 		s := disconnection{Addresses: []netip.Addr{netip.MustParseAddr(address)}}
-		return w.router.sever(namespace, s, func() error { return errors.Join(f.flush(), killed) })
+		return w.router.severance().begin(namespace, s, func() error { return errors.Join(f.flush(), killed) })
 	})
 	if !errors.Is(err, killed) {
 		t.Fatal(err)

@@ -197,7 +197,7 @@ func (f *follower) refresh() error {
 		return err
 	}
 	f.last = o.state.clone()
-	table, isThere, err := f.router.openHostTable()
+	table, isThere, err := f.router.hostSide().openTable()
 	if err == nil && !isThere {
 		return f.close(o.state, table)
 	}

@@ -174,7 +174,7 @@ func TestChangedDevicesGetTheirSettingsBack(t *testing.T) {
 func unguarded(t *testing.T, w *world) (names []string) {
 	t.Helper()
 	err := w.doOnHost(func() error {
-		f, err := openLasting(nil, w.router.hostTable())
+		f, err := openLasting(nil, w.router.hostSide().table())
 		if err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ func (f *firewall) hasGuard() (bool, error) {
 // guard guards the devices of the state. A program that has switched all devices on since then wants the host to be a
 // router: only devices that were off in spite of that stay guarded.
 func (o *lockedRouter) guard(devices []device) error {
-	f, err := openLasting(nil, o.router.hostTable())
+	f, err := openLasting(nil, o.router.hostSide().table())
 	if err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func (o *lockedRouter) openHost() error {
 	if err != nil {
 		return err
 	}
-	outer, err := openFirewall(nil, o.router.hostTable())
+	outer, err := openFirewall(nil, o.router.hostSide().table())
 	if err != nil {
 		return err
 	}
@@ -98,23 +98,4 @@ func (f *firewall) guestElements(fam family) (wanted []nftables.SetElement, err 
 		wanted = append(wanted, guestElement(address, r))
 	}
 	return wanted, nil
-}
-
-// leaveHost removes the elements of sandboxes with these addresses from the host's table. The table can
-// be gone.
-func (r Router) leaveHost(addresses []netip.Addr) error {
-	f, isThere, err := r.openHostTable()
-	if err != nil || !isThere {
-		return err
-	}
-	for _, fam := range families {
-		_, err := f.forgetElements(f.existingSet(guests(fam)), func(e nftables.SetElement) bool {
-			a, ok := netip.AddrFromSlice(e.Key[:fam.address.Bytes])
-			return !ok || slices.Contains(addresses, a)
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return f.flush()
 }

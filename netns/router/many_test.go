@@ -32,7 +32,7 @@ func TestManyElements(t *testing.T) {
 	w.attach(t, Member{Link: "s-two", Number: 2, Allow: many})
 	inRouter := func() int { return w.count(t, grants("allowed", ipv4).Name) }
 	onHost := func() int {
-		return strings.Count(netnstest.Shell(t, w.host, "nft list set inet "+w.router.hostTable()+" "+guests(ipv4).Name), hostIPv4)
+		return strings.Count(netnstest.Shell(t, w.host, "nft list set inet "+w.router.hostSide().table()+" "+guests(ipv4).Name), hostIPv4)
 	}
 	router, host := inRouter(), onHost()
 	if router < 2*n || host < 2*n {

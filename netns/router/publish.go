@@ -83,13 +83,13 @@ func (r Router) endPublisher(link string) error {
 
 // endPublishers ends the publishers of the links that are not live.
 func (r Router) endPublishers(isLive func(link string) (bool, error)) error {
-	return r.eachStaleFile(publisherPrefix, isLive, func(_, link string) error { return r.endPublisher(link) })
+	return eachStaleFile(r.Dir, publisherPrefix, isLive, func(_, link string) error { return r.endPublisher(link) })
 }
 
 // eachStaleFile calls f with the path and the link of each file of a link that is not live. The name of such a file in the
-// router's directory is the prefix and the link. The file can be a draft.
-func (r Router) eachStaleFile(prefix string, isLive func(link string) (bool, error), f func(path, link string) error) error {
-	entries, err := os.ReadDir(r.Dir)
+// directory is the prefix and the link. The file can be a draft.
+func eachStaleFile(dir, prefix string, isLive func(link string) (bool, error), f func(path, link string) error) error {
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (r Router) eachStaleFile(prefix string, isLive func(link string) (bool, err
 		link := strings.TrimSuffix(name, draft.Suffix)
 		live, err := isLive(link)
 		if err == nil && !live {
-			err = f(filepath.Join(r.Dir, e.Name()), link)
+			err = f(filepath.Join(dir, e.Name()), link)
 		}
 		if err != nil {
 			return err

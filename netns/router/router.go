@@ -69,10 +69,6 @@ func (r Router) hostLink() string {
 	return linkPrefix + hex.EncodeToString(seed[:6])
 }
 
-func (r Router) hostTable() string { return hostTableOf(r.hostLink()) }
-
-func hostTableOf(link string) string { return tableName + "-" + link[len(linkPrefix):] }
-
 func (r Router) pinPath() string { return filepath.Join(r.Dir, "router") }
 
 // Attach connects a sandbox's network namespace, and returns the sandbox's addresses. There is no IPv6
@@ -117,7 +113,7 @@ func (r Router) Detach(ctx context.Context, sandbox *os.File, link string) (ende
 		if sandbox != nil {
 			return nil
 		}
-		return r.forgetTraffic(func(l string) (bool, error) { return l != link, nil })
+		return r.ledger().prune(func(l string) (bool, error) { return l != link, nil })
 	})
 	if sandbox != nil { // without the router's lock: a sandbox can have many sockets
 		n, end := endConnections(sandbox, noneStays)
@@ -160,7 +156,7 @@ func (r Router) Prune(ctx context.Context, isLive func(link string) (bool, error
 	err := r.change(ctx,
 		func() error { return r.endPublishers(isLive) },
 		func(namespace *os.File) error { return r.forgetGone(namespace, isLive) },
-		func() error { return r.forgetTraffic(isLive) })
+		func() error { return r.ledger().prune(isLive) })
 	if err != nil {
 		return fmt.Errorf("clean up the router: %w", err)
 	}
@@ -191,12 +187,12 @@ func (r Router) changeLocked(f func(namespace *os.File) error) error {
 		return err
 	}
 	defer namespace.Close()
-	earlier := r.finishSevering(namespace) // an error keeps no other sandbox connected
+	earlier := r.severance().finish(namespace) // an error keeps no other sandbox connected
 	if err := f(namespace); err != nil {
 		return errors.Join(err, earlier)
 	}
 	if earlier != nil { // f can have finished this, too
-		if err := r.finishSevering(namespace); err != nil {
+		if err := r.severance().finish(namespace); err != nil {
 			return err
 		}
 	}
@@ -290,7 +286,7 @@ func (r Router) openAsIs() (_ *lockedRouter, err error) {
 	namespace, err := r.namespace()
 	isNew := errors.Is(err, fs.ErrNotExist)
 	if isNew {
-		namespace, err = r.newNamespace()
+		namespace, err = newNamespace()
 	}
 	if err != nil {
 		return nil, err
@@ -307,7 +303,7 @@ func (r Router) openAsIs() (_ *lockedRouter, err error) {
 	if o.inner, err = handleAt(namespace); err != nil {
 		return nil, err
 	}
-	if err = r.finishSevering(namespace); err != nil { // first: remove takes the file
+	if err = r.severance().finish(namespace); err != nil { // first: remove takes the file
 		return nil, err
 	}
 	if isNew {
@@ -358,7 +354,7 @@ func (r Router) remove() error {
 	if err := r.endProcesses(); err != nil {
 		return err
 	}
-	if err := r.removeFromHost(host); err != nil {
+	if err := r.hostSide().remove(host); err != nil {
 		return err
 	}
 	err = unix.Unmount(r.pinPath(), unix.MNT_DETACH)
@@ -368,5 +364,5 @@ func (r Router) remove() error {
 	if err := erase.IgnoreMissing(os.Remove(r.pinPath())); err != nil {
 		return err
 	}
-	return statedir.RemoveJSON(r.severedFile())
+	return statedir.RemoveJSON(r.severance().file)
 }

@@ -574,7 +574,7 @@ func TestKilledProcessesLeaveNothing(t *testing.T) {
 func TestPruneRemovesDrafts(t *testing.T) {
 	w := newWorld(t)
 	w.attach(t, Member{Link: "s-gone", Number: 1})
-	for _, file := range []string{w.router.resolverFile(), w.router.publisherFile("s-gone"), w.router.notePath("s-gone")} {
+	for _, file := range []string{w.router.resolverFile(), w.router.publisherFile("s-gone"), w.router.ledger().path("s-gone")} {
 		if err := os.WriteFile(file+".new", []byte("{"), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -76,7 +76,7 @@ func others(host *netlink.Handle, own string) ([]state, error) {
 		var s state
 		a := l.Attrs()
 		if a.Name != own && strings.HasPrefix(a.Name, linkPrefix) && json.Unmarshal([]byte(a.Alias), &s) == nil {
-			s.table = hostTableOf(a.Name)
+			s.table = hostSide(a.Name).table()
 			found = append(found, s)
 		}
 	}
@@ -105,7 +105,7 @@ func (o *lockedRouter) repairHost() error {
 
 // repairTable writes the host's table if something has removed it, or if an older version has made it.
 func (o *lockedRouter) repairTable(name string, devices []device) error {
-	f, isThere, err := o.router.openHostTable()
+	f, isThere, err := o.router.hostSide().openTable()
 	if err == nil && isThere {
 		if has, err := f.hasGuard(); has || err != nil {
 			return err
@@ -129,15 +129,6 @@ func (o *lockedRouter) repairTable(name string, devices []device) error {
 	return o.openHost()
 }
 
-// openHostTable opens the host's table, and says whether the kernel has it.
-func (r Router) openHostTable() (f *firewall, isThere bool, err error) {
-	if f, err = openFirewall(nil, r.hostTable()); err != nil {
-		return nil, false, err
-	}
-	isThere, err = f.has(f.table.Name)
-	return f, isThere, err
-}
-
 // has says whether the kernel has a table of this name.
 func (f *firewall) has(table string) (bool, error) {
 	tables, err := f.conn.ListTablesOfFamily(f.table.Family)
@@ -145,42 +136,6 @@ func (f *firewall) has(table string) (bool, error) {
 		return false, fmt.Errorf("nftables: %w", err)
 	}
 	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == table }), nil
-}
-
-// removeFromHost removes all of the router from the host. Each of its steps can be repeated.
-func (r Router) removeFromHost(host *netlink.Handle) error {
-	name := r.hostLink()
-	var s state
-	link, err := host.LinkByName(name)
-	if isGone := isNoDevice(err); err == nil {
-		if link.Attrs().Alias != "" {
-			err = s.readFrom(link.Attrs()) // the link can vanish with a namespace that ends now
-		}
-		areOthers, e := restore(host, name, s)
-		// The links of other sandboxes can be gone with their processes: no Detach forgets their connections.
-		err = errors.Join(err, e, forgetRanges(s.addresses()), deleteLink(host, link)) // the link has the ranges
-		// Two routers that end at once see each other. The last one without a device sees none.
-		if areOthers {
-			_, e = restore(host, name, s)
-			err = errors.Join(err, e)
-		}
-	} else if isGone {
-		err = nil
-	}
-	return errors.Join(err, removeRules(host, name), r.removeHostTable())
-}
-
-// removeHostTable looks first: a transaction of nftables takes some 10 ms, also without a change.
-func (r Router) removeHostTable() error {
-	f, isThere, err := r.openHostTable()
-	if err != nil || !isThere {
-		return err
-	}
-	f.conn.DelTable(f.table)
-	if err := f.flush(); !errors.Is(err, unix.ENOENT) { // a tool of the host can have flushed the ruleset meanwhile
-		return err
-	}
-	return nil
 }
 
 // deleteLink deletes a link. The kernel may be deleting it with the namespace of its other end.

@@ -18,7 +18,7 @@ import (
 
 // A trafficNote keeps the traffic of a sandbox that was disconnected, so that a used quota stays
 // used. The traffic of a sandbox is the note and the counters of its link together. Received and
-// Sent of a note can be negative: see resumeTraffic.
+// Sent of a note can be negative: see [ledger.resume].
 type trafficNote struct {
 	spec.Traffic
 	// Index is the index of the link whose counters the note already has. 0: the sandbox was
@@ -29,10 +29,15 @@ type trafficNote struct {
 // notePrefix begins the names of the notes in the router's directory. A link's name follows.
 const notePrefix = "traffic-"
 
-func (r Router) notePath(link string) string { return filepath.Join(r.Dir, notePrefix+link) }
+// A ledger has the notes in the directory of a router.
+type ledger string
+
+func (r Router) ledger() ledger { return ledger(r.Dir) }
+
+func (l ledger) path(link string) string { return filepath.Join(string(l), notePrefix+link) }
 
 // HasNote says that the sandbox with this link was connected earlier, and is not gone.
-func (r Router) HasNote(link string) bool { return statedir.Exists(r.notePath(link)) }
+func (r Router) HasNote(link string) bool { return statedir.Exists(r.ledger().path(link)) }
 
 // Traffic is the traffic of the sandbox with this link, over all its connections.
 func (r Router) Traffic(ctx context.Context, link string) (spec.Traffic, error) {
@@ -46,20 +51,20 @@ func (r Router) Traffic(ctx context.Context, link string) (spec.Traffic, error) 
 	defer unlock()
 	namespace, err := r.namespace()
 	if errors.Is(err, fs.ErrNotExist) {
-		n, err := r.notedTraffic(link)
+		n, err := r.ledger().read(link)
 		return n.Traffic, err
 	}
 	if err != nil {
 		return spec.Traffic{}, err
 	}
 	defer namespace.Close()
-	n, err := r.traffic(namespace, link)
+	n, err := r.ledger().present(namespace, link)
 	return n.Traffic, err
 }
 
-// traffic adds the present link to the note.
-func (r Router) traffic(namespace *os.File, name string) (trafficNote, error) {
-	n, err := r.notedTraffic(name)
+// present adds the present link to the note.
+func (l ledger) present(namespace *os.File, name string) (trafficNote, error) {
+	n, err := l.read(name)
 	if err != nil {
 		return n, err
 	}
@@ -91,20 +96,20 @@ func (r Router) traffic(namespace *os.File, name string) (trafficNote, error) {
 	return n, err
 }
 
-// notedTraffic is empty for a sandbox that was never disconnected.
-func (r Router) notedTraffic(link string) (trafficNote, error) {
-	n, err := readJSON[trafficNote](r.notePath(link))
+// read returns an empty note for a sandbox that was never disconnected.
+func (l ledger) read(link string) (trafficNote, error) {
+	n, err := readJSON[trafficNote](l.path(link))
 	if err := erase.IgnoreMissing(err); err != nil {
 		return n, fmt.Errorf("read the traffic of a sandbox: %w", err)
 	}
 	return n, nil
 }
 
-// resumeTraffic returns the note of a sandbox that is connected again, and forgets the index of its
+// resume returns the note of a sandbox that is connected again, and forgets the index of its
 // link: a new link can have the same index. The counters of a silent link continue, so
-// resumeTraffic subtracts their present values from the note.
-func (r Router) resumeTraffic(name string, silent netlink.Link) (trafficNote, error) {
-	n, err := r.notedTraffic(name)
+// resume subtracts their present values from the note.
+func (l ledger) resume(name string, silent netlink.Link) (trafficNote, error) {
+	n, err := l.read(name)
 	if err != nil || n.Index == 0 {
 		return n, err
 	}
@@ -113,18 +118,18 @@ func (r Router) resumeTraffic(name string, silent netlink.Link) (trafficNote, er
 		n.Received -= int64(silent.Attrs().Statistics.TxBytes)
 		n.Sent -= int64(silent.Attrs().Statistics.RxBytes)
 	}
-	return n, statedir.ReplaceJSON(r.notePath(name), n)
+	return n, statedir.ReplaceJSON(l.path(name), n)
 }
 
-func (r Router) noteTraffic(namespace *os.File, link string) error {
-	n, err := r.traffic(namespace, link)
+func (l ledger) note(namespace *os.File, link string) error {
+	n, err := l.present(namespace, link)
 	if err != nil {
 		return err
 	}
-	return statedir.ReplaceJSON(r.notePath(link), n)
+	return statedir.ReplaceJSON(l.path(link), n)
 }
 
-// forgetTraffic removes the notes of sandboxes that are not live.
-func (r Router) forgetTraffic(isLive func(link string) (bool, error)) error {
-	return r.eachStaleFile(notePrefix, isLive, func(path, _ string) error { return erase.IgnoreMissing(os.Remove(path)) })
+// prune removes the notes of sandboxes that are not live.
+func (l ledger) prune(isLive func(link string) (bool, error)) error {
+	return eachStaleFile(string(l), notePrefix, isLive, func(path, _ string) error { return erase.IgnoreMissing(os.Remove(path)) })
 }
