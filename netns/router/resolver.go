@@ -28,8 +28,6 @@ var resolverAddress = netip.AddrPortFrom(netip.MustParseAddr(spec.NameServer), 5
 // resolverFile names the resolver's process.
 func (r Router) resolverFile() string { return filepath.Join(r.Dir, "resolver") }
 
-func (r Router) resolver() (process.ID, error) { return readJSON[process.ID](r.resolverFile()) }
-
 // readJSON reads a file of [statedir.ReplaceJSON].
 func readJSON[T any](file string) (value T, err error) {
 	text, err := statedir.ReadOwn(file)
@@ -41,7 +39,7 @@ func readJSON[T any](file string) (value T, err error) {
 
 // repairResolver starts a resolver unless one runs.
 func (o *lockedRouter) repairResolver() error {
-	id, err := o.router.resolver()
+	id, err := readJSON[process.ID](o.router.resolverFile())
 	if err == nil && id.Lives() {
 		return nil
 	}

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -610,7 +611,7 @@ func TestNamesAreTheHosts(t *testing.T) {
 	if _, err := lookup(one, "udp", "none.example"); !errors.As(err, &notFound) || !notFound.IsNotFound {
 		t.Errorf("a name that is not there: %v", err)
 	}
-	old, err := w.router.resolver()
+	old, err := readJSON[process.ID](w.router.resolverFile())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -629,7 +630,7 @@ func TestTheResolverIsNobody(t *testing.T) {
 	w := newWorld(t)
 	m := Member{Link: "s-one", Number: 1}
 	w.attach(t, m)
-	id, err := w.router.resolver()
+	id, err := readJSON[process.ID](w.router.resolverFile())
 	if err != nil {
 		t.Fatal(err)
 	}
