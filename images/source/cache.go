@@ -20,6 +20,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/images/inflate"
 	fds "github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 )
 
 // Directories of a cache. A file is named by the hexadecimal digits of its digest.
@@ -150,11 +151,8 @@ func (c *cache) open(digest string) (*os.File, error) {
 // be opened would make all pulls of its object fail.
 func (c *cache) clear(name string) error {
 	info, err := c.root.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return erase.IgnoreMissing(err)
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if ok && info.Mode().IsRegular() && info.Mode().Perm()&0o600 == 0o600 && int(stat.Uid) == os.Geteuid() {
@@ -169,13 +167,7 @@ func (c *cache) remove(digest string) error {
 }
 
 // removeFile removes a file. Another process may have removed the file meanwhile.
-func (c *cache) removeFile(name string) error {
-	err := c.root.Remove(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
+func (c *cache) removeFile(name string) error { return erase.IgnoreMissing(c.root.Remove(name)) }
 
 // read returns a small object whose digest was checked, or an error that is fs.ErrNotExist. A damaged one is removed.
 func (c *cache) read(digest string, limit int64) ([]byte, error) {

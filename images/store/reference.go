@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 )
 
@@ -59,9 +59,6 @@ func (s *Store) writeRecordLocked(path string, record any) error {
 // readRecords reads the JSON files of a directory whose names are digests, and the links of [linkLocked].
 func readRecords[T any](dir string) (all []T, err error) {
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
 	for _, e := range entries {
 		if !isDigestName(e.Name()) {
 			continue
@@ -81,7 +78,7 @@ func readRecords[T any](dir string) (all []T, err error) {
 		}
 		all = append(all, record)
 	}
-	return all, err
+	return all, erase.IgnoreMissing(err)
 }
 
 // minPrefix is the least number of digits that name an image.

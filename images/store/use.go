@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
@@ -141,10 +141,7 @@ func (u User) Release(ctx context.Context, by string) error {
 	}
 	defer unlock()
 	names, err := os.ReadDir(u.path("uses"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	errs := []error{err}
+	errs := []error{erase.IgnoreMissing(err)}
 	for _, n := range names {
 		if strings.HasPrefix(n.Name(), userPart(by)) {
 			errs = append(errs, os.Remove(u.path("uses", n.Name())))

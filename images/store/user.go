@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 )
 
 // A User is the view of one user on a store.
@@ -61,25 +62,19 @@ func (u User) hasLayerLocked(d Digest) (bool, error) {
 
 func exists(path string) (bool, error) {
 	_, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
+	return err == nil, erase.IgnoreMissing(err)
 }
 
 // digestsLocked are the digests that name the entries of a directory.
 func digestsLocked(dir string) ([]Digest, error) {
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
 	var all []Digest
 	for _, e := range entries {
 		if isDigestName(e.Name()) {
 			all = append(all, fromHex(e.Name()))
 		}
 	}
-	return all, err
+	return all, erase.IgnoreMissing(err)
 }
 
 // usersLocked are all users of the store.
@@ -195,11 +190,8 @@ func (p *Pull) Close() { p.held.Close() }
 // hasPullLocked says whether the user has a pull. No pull begins as long as the store is locked.
 func (u User) hasPullLocked() (bool, error) {
 	held, err := os.OpenFile(u.path("pulls"), unix.O_RDWR|unix.O_NOFOLLOW, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
 	if err != nil {
-		return false, err
+		return false, erase.IgnoreMissing(err)
 	}
 	defer held.Close()
 	got, err := descriptor.TryLock(held)

@@ -92,11 +92,8 @@ func (k *Keeper) eraseIn(store *os.File, name string) error {
 	}
 	above, base := path.Split(name)
 	parent, err := descriptor.OpenDir(store, path.Clean(above))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return erase.IgnoreMissing(err)
 	}
 	draft := DraftName(self)
 	if err := unix.Renameat2(int(parent.Fd()), base, int(parent.Fd()), draft, unix.RENAME_NOREPLACE); err != nil {
@@ -158,11 +155,8 @@ func relieve(ctx context.Context, store *os.File) error {
 		return nil
 	}
 	trash, err := descriptor.OpenDir(store, "trash")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return erase.IgnoreMissing(err)
 	}
 	defer trash.Close()
 	_ = erase.Contents(ctx, trash) // the next call goes on

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/draft"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/store"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
@@ -206,9 +207,6 @@ func (v *Files) Snapshot(ctx context.Context, name string) error {
 // damaged ones.
 func (l *Keeper) Snapshots(uid uint32) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(l.Data, record.SnapshotsName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
 	var names []string
 	for _, e := range entries {
 		if name, ours := strings.CutPrefix(e.Name(), l.CgroupPrefix()); ours && name != "" {
@@ -217,7 +215,7 @@ func (l *Keeper) Snapshots(uid uint32) ([]string, error) {
 			}
 		}
 	}
-	return names, err
+	return names, erase.IgnoreMissing(err)
 }
 
 // RemoveSnapshot removes a snapshot that a user may have. Root can also remove a snapshot
@@ -241,10 +239,7 @@ func (l *Keeper) RemoveSnapshot(ctx context.Context, name string, uid uint32) er
 // would keep images for ever. A wanted draft stays.
 func (l *Keeper) PruneDrafts(wanted map[string]bool) error {
 	entries, err := os.ReadDir(filepath.Join(l.Data, record.SnapshotsName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	errs := []error{err}
+	errs := []error{erase.IgnoreMissing(err)}
 	for _, e := range entries {
 		if name, hidden := strings.CutPrefix(e.Name(), "."); hidden && isLeftDraft(name) && !wanted[e.Name()] {
 			errs = append(errs, l.discardSnapshot(filepath.Join(l.Data, record.SnapshotsName, e.Name())))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/apply"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/record"
 )
@@ -190,11 +191,8 @@ func joinedIn(store *os.File) (numbers []int, err error) {
 // eachTransaction calls f with all that there is in a store.
 func eachTransaction(store *os.File, f func(number int, dir *os.File, j Journal) error) error {
 	all, err := descriptor.OpenDir(store, "tx")
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return erase.IgnoreMissing(err)
 	}
 	defer all.Close()
 	numbers, err := numbered(all)

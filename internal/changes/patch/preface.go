@@ -1,14 +1,13 @@
 package patch
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/changes/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -94,10 +93,8 @@ func (p *patch) replacement(path string, was, is spec.FileType, replaced string)
 	bad := isSpecial(was) || gitRefuses(path, was == spec.TypeSymlink)
 	if was == spec.TypeFile {
 		content, err := read(p.tree.OpenBelow, path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		} else if err != nil {
-			return err
+		if err != nil {
+			return erase.IgnoreMissing(err)
 		}
 		bad = bad || !content.fitsPatch(p.short)
 	}
@@ -129,10 +126,8 @@ func (p *patch) attributes(c spec.Change, was spec.FileType) error {
 	}
 	if c.Kind == spec.Modified && was == c.Type {
 		base, err := p.tree.Below(c.Path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		} else if err != nil {
-			return err
+		if err != nil {
+			return erase.IgnoreMissing(err)
 		}
 		removed := maps.Clone(base.Xattrs)
 		maps.DeleteFunc(removed, func(name string, _ []byte) bool { _, stays := c.Xattrs[name]; return stays })

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -156,14 +155,11 @@ func (e Egress) IsWithheld(ctx context.Context, key string) (bool, error) {
 // Keys are the sandboxes that are on disk, also those of a parent that was killed.
 func (e Egress) Keys() ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(e.Dir, boxesName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
 	var keys []string
 	for _, entry := range entries {
 		keys = append(keys, entry.Name())
 	}
-	return keys, err
+	return keys, erase.IgnoreMissing(err)
 }
 
 // Prune removes the files of a killed parent without sandboxes. Prune does nothing while another process holds

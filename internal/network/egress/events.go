@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 )
 
@@ -91,10 +91,7 @@ func (l *eventLog) begin() error {
 // open returns nil if the file is missing.
 func (l *eventLog) open(name string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(l.dir, name), os.O_RDONLY|unix.O_NOFOLLOW, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return f, err
+	return f, erase.IgnoreMissing(err)
 }
 
 // readAll reads a file from its beginning to its end. It takes the file over, which may be nil.

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/network/egress/link"
 )
@@ -65,11 +65,8 @@ const maxNames = link.MaxNames * (link.MaxName + 1)
 
 func (r *record) readNames() error {
 	f, err := os.OpenFile(r.path(namesName), os.O_RDONLY|unix.O_NOFOLLOW, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return erase.IgnoreMissing(err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxNames))
