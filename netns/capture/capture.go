@@ -204,5 +204,6 @@ func (in *editor) remove() (ended int, err error) {
 	if err != nil {
 		return ended, err
 	}
-	return ended, in.removeRules()
+	in.dropTable()
+	return ended, in.flush()
 }

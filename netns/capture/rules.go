@@ -91,9 +91,13 @@ func (in *editor) captureWithTPROXY(l *Listeners, families []family, ports []spe
 
 // newTable removes all earlier rules.
 func (in *editor) newTable() {
+	in.dropTable()
+	in.filter.AddTable(table())
+}
+
+func (in *editor) dropTable() {
 	in.filter.AddTable(table()) // the removal of a missing table fails
 	in.filter.DelTable(table())
-	in.filter.AddTable(table())
 }
 
 // writeRules sends the new table with its chain. The captures let packets pass: those to own addresses,
@@ -151,12 +155,6 @@ func (in *editor) addPorts(ports []spec.PortRange) error {
 		}
 	}
 	return nil
-}
-
-func (in *editor) removeRules() error {
-	in.filter.AddTable(table()) // the removal of a missing table fails
-	in.filter.DelTable(table())
-	return in.flush()
 }
 
 // flush sends all. The kernel takes all or nothing.

@@ -133,7 +133,10 @@ func noLink(string) bool { return false }
 // addRules adds the elements of the sandbox's rules.
 func (f *firewall) addRules(m Member, a ranges, own []netip.Addr) {
 	f.addPeers(m, a)
-	for _, l := range append(m.lists(), ruleList{openedName, m.hostRules(own)}) {
+	for _, l := range []struct {
+		name  string
+		rules []spec.AddressRule
+	}{{"allowed", m.Allow}, {"denied", m.Deny}, {openedName, m.hostRules(own)}} {
 		elements := map[string][]nftables.SetElement{} // by the family
 		for _, r := range disjoint(l.rules) {
 			fam := familyOf(r.Prefix.Addr())
@@ -144,13 +147,6 @@ func (f *firewall) addRules(m Member, a ranges, own []netip.Addr) {
 		}
 	}
 }
-
-type ruleList struct {
-	name  string
-	rules []spec.AddressRule
-}
-
-func (m Member) lists() []ruleList { return []ruleList{{"allowed", m.Allow}, {"denied", m.Deny}} }
 
 // existingSet is a set of the table that exists.
 func (f *firewall) existingSet(s nftables.Set) *nftables.Set {
@@ -203,29 +199,27 @@ func (r Router) detach(namespace, sandbox *os.File, link string) (disconnection,
 // leads nowhere: its removal would take the kernel more than 10 ms. The link ends with the
 // sandbox's namespace or with the router.
 func silence(sandbox *os.File) error {
-	return withLink(sandbox, inside, silenceLink)
-}
-
-func silenceLink(within *netlink.Handle, link netlink.Link) error {
-	routes, err := listed(func() ([]netlink.Route, error) { return within.RouteList(link, netlink.FAMILY_ALL) })
-	if err != nil {
-		return fmt.Errorf("list the sandbox's routes: %w", err)
-	}
-	for _, r := range routes {
-		if err := within.RouteDel(&r); err != nil && !isGone(err, unix.ESRCH) {
-			return fmt.Errorf("remove a route of the sandbox: %w", err)
+	return withLink(sandbox, inside, func(within *netlink.Handle, link netlink.Link) error {
+		routes, err := listed(func() ([]netlink.Route, error) { return within.RouteList(link, netlink.FAMILY_ALL) })
+		if err != nil {
+			return fmt.Errorf("list the sandbox's routes: %w", err)
 		}
-	}
-	addresses, err := listed(func() ([]netlink.Addr, error) { return within.AddrList(link, netlink.FAMILY_ALL) })
-	if err != nil {
-		return fmt.Errorf("list the sandbox's addresses: %w", err)
-	}
-	for _, a := range addresses {
-		if err := within.AddrDel(link, &a); err != nil && !isGone(err, unix.EADDRNOTAVAIL) {
-			return fmt.Errorf("remove an address of the sandbox: %w", err)
+		for _, r := range routes {
+			if err := within.RouteDel(&r); err != nil && !isGone(err, unix.ESRCH) {
+				return fmt.Errorf("remove a route of the sandbox: %w", err)
+			}
 		}
-	}
-	return nil
+		addresses, err := listed(func() ([]netlink.Addr, error) { return within.AddrList(link, netlink.FAMILY_ALL) })
+		if err != nil {
+			return fmt.Errorf("list the sandbox's addresses: %w", err)
+		}
+		for _, a := range addresses {
+			if err := within.AddrDel(link, &a); err != nil && !isGone(err, unix.EADDRNOTAVAIL) {
+				return fmt.Errorf("remove an address of the sandbox: %w", err)
+			}
+		}
+		return nil
+	})
 }
 
 // isGone says that a route or an address is gone: alone, or with its device, which the kernel removes
@@ -371,7 +365,9 @@ func (f *firewall) forgetElements(s *nftables.Set, isGone func(nftables.SetEleme
 		return nil, fmt.Errorf("nftables: list the set %s: %w", s.Name, err)
 	}
 	gone := slices.DeleteFunc(elements, func(e nftables.SetElement) bool { return !isGone(e) })
-	f.remove(s, gone)
+	for some := range slices.Chunk(gone, maxElements) {
+		f.noteError(f.conn.SetDeleteElements(s, some))
+	}
 	return gone, nil
 }
 

@@ -84,11 +84,6 @@ func matchOutput(name string) expressions {
 	return matchMeta(expr.MetaKeyOIFNAME, expr.CmpOpEq, interfaceName(name))
 }
 
-// matchOtherOutput matches packets that go out through other interfaces.
-func matchOtherOutput(name string) expressions {
-	return matchMeta(expr.MetaKeyOIFNAME, expr.CmpOpNeq, interfaceName(name))
-}
-
 // The directions of a connection (enum ip_conntrack_dir).
 const (
 	original = 0

@@ -99,12 +99,6 @@ func keysOf(elements []nftables.SetElement) map[string]bool {
 	return keys
 }
 
-func (f *firewall) remove(s *nftables.Set, elements []nftables.SetElement) {
-	for some := range slices.Chunk(elements, maxElements) {
-		f.noteError(f.conn.SetDeleteElements(s, some))
-	}
-}
-
 func (f *firewall) set(s nftables.Set, elements ...nftables.SetElement) *nftables.Set {
 	s.Table = f.table
 	f.noteError(f.conn.AddSet(&s, elements))
@@ -273,7 +267,7 @@ func (f *firewall) writeRouter(a ranges) {
 func (f *firewall) writeFamily(forward, outside, input, bound *nftables.Chain, charges meter, fam family, own netip.Prefix) {
 	m := f.set(members(fam))
 	allowed, denied, opened := f.set(grants("allowed", fam)), f.set(grants("denied", fam)), f.set(grants(openedName, fam))
-	special := f.set(specialSet(fam), intervals(fam.special)...)
+	special := f.set(nftables.Set{Name: "special" + fam.suffix, KeyType: fam.address, Interval: true}, intervals(fam.special)...)
 	host := f.set(hostSet(fam))
 
 	drop, accept := verdict(expr.VerdictDrop), verdict(expr.VerdictAccept)
@@ -310,10 +304,6 @@ func toResolver(protocol byte) expressions {
 		loadPort(scratchRegister),
 		compareScratch(expr.CmpOpEq, binary.BigEndian.AppendUint16(nil, resolverAddress.Port())),
 	})
-}
-
-func specialSet(f family) nftables.Set {
-	return nftables.Set{Name: "special" + f.suffix, KeyType: f.address, Interval: true}
 }
 
 func hostSet(f family) nftables.Set { return nftables.Set{Name: "host" + f.suffix, KeyType: f.address} }

@@ -85,8 +85,6 @@ func (s setting) enable() error {
 	return s.write("1")
 }
 
-func (s setting) disable() error { return s.write("0") }
-
 func (s setting) write(value string) error {
 	return erase.IgnoreMissing(os.WriteFile(s.path(), []byte(value), 0))
 }
@@ -241,7 +239,7 @@ func switchOff(host *netlink.Handle, s state, routers []state) error {
 			if !allOff && !s.isException(d, f) {
 				continue // another program has switched all devices on since, and needs this one, too
 			}
-			err = errors.Join(err, setting{f.name, d.name}.disable())
+			err = errors.Join(err, setting{f.name, d.name}.write("0"))
 		}
 	}
 	return err

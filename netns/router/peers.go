@@ -39,7 +39,7 @@ func (f *firewall) writePeers(forward *nftables.Chain, charges meter, fam family
 	peers := f.set(grants(peersName, fam))
 	f.set(nearbySet(fam))
 	across := f.chain(nftables.Chain{Name: "across" + fam.suffix})
-	f.rule(forward, fam.match(), matchOtherOutput(uplink), expressions{jump(across)})
+	f.rule(forward, fam.match(), matchMeta(expr.MetaKeyOIFNAME, expr.CmpOpNeq, interfaceName(uplink)), expressions{jump(across)})
 
 	f.reject(across, isNoMember(fam, m, expr.MetaKeyOIFNAME, fam.dest))
 	f.reject(across, inDirection(original), isGranted(fam, denied))

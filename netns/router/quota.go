@@ -88,19 +88,15 @@ func addQuota(namespace *os.File, link string, q quota) error {
 		Data:   element,
 	}
 	_, err = exchangeMessages(namespace, batch(unix.NFNL_MSG_BATCH_BEGIN), change, batch(unix.NFNL_MSG_BATCH_END))
-	if errors.Is(err, unix.ENOENT) && hasTable(namespace) {
-		return fmt.Errorf("--network-quota: the kernel lacks quotas of nftables (CONFIG_NFT_QUOTA, module nft_quota): %w", errors.ErrUnsupported)
+	if errors.Is(err, unix.ENOENT) {
+		if _, err := isUsed(namespace); err == nil { // the router's table is there
+			return fmt.Errorf("--network-quota: the kernel lacks quotas of nftables (CONFIG_NFT_QUOTA, module nft_quota): %w", errors.ErrUnsupported)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("nftables: set the quota of %s: %w", link, err)
 	}
 	return nil
-}
-
-// hasTable says whether the router's table is there.
-func hasTable(namespace *os.File) bool {
-	_, err := isUsed(namespace)
-	return err == nil
 }
 
 // chargedTo returns the bytes that were charged to the quota of a sandbox. They are at most the

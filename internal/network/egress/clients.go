@@ -106,10 +106,10 @@ func (p *parent) answer(channel *channel.Conn, body []byte, files []*os.File) (a
 	case opDecide:
 		d, err = p.addDecider(channel, r.Key)
 	case opHas:
-		a.IsServed, a.IsWithheld, err = p.state(r.Key)
+		err = p.look(r.Key, func(b *box) { a.IsServed, a.IsWithheld = !b.isSuspended, b.isWithheld })
 	case opCounts:
 		if err = p.settle(r.Key); err == nil {
-			a.Counts, err = p.counts(r.Key)
+			err = p.look(r.Key, func(b *box) { a.Counts = b.record.counts })
 		}
 	}
 	if err == nil && r.Op != opHas && r.Op != opCounts {

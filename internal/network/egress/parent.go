@@ -219,24 +219,16 @@ func (p *parent) dismissLocked(key string) error {
 	return err
 }
 
-// counts are those of a box.
-func (p *parent) counts(key string) (Counts, error) {
+// look calls f with a box.
+func (p *parent) look(key string, f func(*box)) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if b, ok := p.keys[key]; ok {
-		return b.record.counts, nil
+	b, ok := p.keys[key]
+	if !ok {
+		return ErrUnknown
 	}
-	return Counts{}, ErrUnknown
-}
-
-// state says whether a box is served, and whether it is withheld.
-func (p *parent) state(key string) (isServed, isWithheld bool, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if b, ok := p.keys[key]; ok {
-		return !b.isSuspended, b.isWithheld, nil
-	}
-	return false, false, ErrUnknown
+	f(b)
+	return nil
 }
 
 func (p *parent) boxByKey(key string) *box {

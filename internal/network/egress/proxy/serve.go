@@ -65,7 +65,9 @@ func serve(ctx context.Context, client *net.TCPConn, box *Sandbox, idle time.Dur
 	case isProxy(destination):
 		c.serveProxy(ctx)
 	case isName:
-		c.serveName(ctx)
+		c.serveOpening(ctx, box.Rules.Connect(name, destination.Port()), func(wait time.Duration) (sniff.Opening, error) {
+			return sniff.Read(client, wait)
+		})
 	default:
 		c.serveAddress(ctx, destination)
 	}
@@ -179,13 +181,6 @@ func (c *connection) connect(ctx context.Context) error {
 	return nil
 }
 
-// serveName serves a connection to a name. If rules allow more than plain HTTP, the server of a silent
-// client can speak first. Then the client's first bytes are judged when they come.
-func (c *connection) serveName(ctx context.Context) {
-	v := c.box.Rules.Connect(c.event.Name, c.event.Port)
-	c.serveOpening(ctx, v, func(wait time.Duration) (sniff.Opening, error) { return sniff.Read(c.client, wait) })
-}
-
 // waitFor is the time that a client has for its first byte.
 func (c *connection) waitFor(v rules.Verdict) time.Duration {
 	switch {
@@ -215,7 +210,8 @@ func (c *connection) askEmbedder(ctx context.Context, v rules.Verdict, method, p
 	return c.box.Ask(ctx, c.event.Name, c.event.Port, method, path)
 }
 
-// serveOpening judges the client's first bytes, which read reads.
+// serveOpening judges the client's first bytes, which read reads. If rules allow more than plain HTTP, the server of a
+// silent client can speak first. Then the client's first bytes are judged when they come.
 func (c *connection) serveOpening(ctx context.Context, v rules.Verdict, read func(time.Duration) (sniff.Opening, error)) {
 	o, err := read(c.waitFor(v))
 	if errors.Is(err, sniff.ErrSilent) {
