@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/images/inflate"
+	fds "github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // maxDepth bounds the directories on a path. Each holds a descriptor while its content is read.
@@ -214,7 +215,7 @@ func (w *treeWriter) writeHeader(dir *os.File, name, full string, stat *unix.Sta
 	case unix.S_IFDIR:
 		h.Typeflag = tar.TypeDir
 	case unix.S_IFLNK:
-		target, err := readlink(dir, name)
+		target, err := fds.ReadLink(int(dir.Fd()), name)
 		if err != nil {
 			return &os.PathError{Op: "readlink", Path: full, Err: err}
 		}
@@ -250,15 +251,6 @@ func (w *treeWriter) setFile(h *tar.Header, full string, stat *unix.Stat_t) {
 		return
 	}
 	w.links[at] = full
-}
-
-func readlink(dir *os.File, name string) (string, error) {
-	buffer := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(int(dir.Fd()), name, buffer)
-	if err != nil {
-		return "", err
-	}
-	return string(buffer[:n]), nil
 }
 
 // addXattrs adds the attributes that belong to a file in an image. Labels of the host and overlay's private attributes

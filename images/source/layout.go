@@ -84,12 +84,7 @@ func (b blobs) document(ctx context.Context, d descriptor) ([]byte, types.MediaT
 }
 
 func (b blobs) config(ctx context.Context, d descriptor) ([]byte, error) {
-	content, err := checked(ctx, b, blobName(d.Digest), d.Digest, d.Size)
-	if err != nil {
-		return nil, err
-	}
-	text, err := io.ReadAll(content)
-	return text, errors.Join(err, content.Close())
+	return whole(checked(ctx, b, blobName(d.Digest), d.Digest, d.Size))
 }
 
 // tagged returns the entries of index.json with the tag. Without a tag there must be one image, or one for each platform.

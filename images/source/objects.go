@@ -54,6 +54,15 @@ func checked(ctx context.Context, from objects, name, digest string, size int64)
 	return newCheckedReader(content, digest, size, nil, o.close), nil
 }
 
+// whole reads and closes a small object that a call without an error has opened.
+func whole(content io.ReadCloser, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(content)
+	return text, errors.Join(err, content.Close())
+}
+
 // stoppableReader is a reader that a context can stop.
 type stoppableReader struct {
 	stopped func() error

@@ -163,12 +163,7 @@ func (r *remote) document(ctx context.Context, d descriptor) (text []byte, said 
 
 // config returns the config, from the cache or a registry.
 func (r *remote) config(ctx context.Context, d descriptor) ([]byte, error) {
-	content, err := r.get(ctx, d, func(int64) {})
-	if err != nil {
-		return nil, err
-	}
-	text, err := io.ReadAll(content)
-	return text, errors.Join(err, content.Close())
+	return whole(r.get(ctx, d, func(int64) {}))
 }
 
 // get returns the content of an object, from the cache or a registry.
