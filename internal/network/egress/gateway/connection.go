@@ -24,7 +24,7 @@ type connection struct {
 	// The box's mu guards the fields below.
 
 	// traffic asks again for the last allowed connection or request. It is nil before the first one.
-	traffic question
+	traffic func() rules.Verdict
 	// opensAddress asks again for the server's address. It is nil before the first one.
 	opensAddress func() bool
 	// isCounted says that the connection is one of the requests of the box. isFree says that the next
@@ -35,9 +35,6 @@ type connection struct {
 	// counted are the bytes that are counted already. told are those of the events.
 	counted, told link.Counts
 }
-
-// A question asks the rules of the box.
-type question func() rules.Verdict
 
 // serveConnection serves a captured connection.
 func (b *box) serveConnection(ctx context.Context, client *net.TCPConn) {
@@ -127,16 +124,12 @@ func (c *connection) report(e proxy.Event) {
 
 // Connect judges traffic that the proxy does not read.
 func (c *connection) Connect(name string, port uint16) rules.Verdict {
-	return c.ask(c.countConnectionLocked, func() rules.Verdict {
-		return c.judgeLocked(link.Question{Name: name, Port: port})
-	})
+	return c.ask(link.Question{Name: name, Port: port})
 }
 
 // Request judges a request of plain HTTP.
 func (c *connection) Request(name string, port uint16, method, path string) rules.Verdict {
-	return c.ask(c.countRequestLocked, func() rules.Verdict {
-		return c.judgeLocked(link.Question{Name: name, Port: port, Method: method, Path: path})
-	})
+	return c.ask(link.Question{Name: name, Port: port, Method: method, Path: path})
 }
 
 // Address judges an address of a server. The address of the last call is that of the connection.
@@ -163,14 +156,17 @@ func (c *connection) Destination(a netip.Addr, port uint16) rules.Verdict {
 	return v
 }
 
-func (c *connection) ask(count func(rules.Verdict) rules.Verdict, q question) rules.Verdict {
+func (c *connection) ask(q link.Question) rules.Verdict {
 	c.box.mu.Lock()
 	defer c.box.mu.Unlock()
-	v := q()
+	return c.askLocked(q)
+}
+
+// askLocked judges by the rules, and counts an allowed connection or request.
+func (c *connection) askLocked(q link.Question) rules.Verdict {
+	v := c.judgeLocked(q)
 	if v.Allowed {
-		if v = count(v); v.Allowed {
-			c.traffic = q
-		}
+		v = c.countQuestionLocked(q, v)
 	}
 	return v
 }

@@ -39,10 +39,7 @@ func (c *connection) askFunction() func(context.Context, string, uint16, string,
 func (c *connection) askEmbedder(ctx context.Context, q link.Question) rules.Verdict {
 	b := c.box
 	b.mu.Lock()
-	v := c.judgeLocked(q)
-	if v.Allowed { // the rules have changed
-		v = c.countQuestionLocked(q, v)
-	}
+	v := c.askLocked(q) // the rules can have changed
 	if v.Allowed || v.IsDenied() || !b.canDecideLocked(q.Name) {
 		b.mu.Unlock()
 		return v
