@@ -50,7 +50,7 @@ func (u User) change(ctx context.Context, f func(*removal) error) (Removed, erro
 // A removal takes rights from a user.
 type removal struct {
 	user User
-	done Removed
+	done Removed // the effect until now
 }
 
 func (r *removal) removeLocked(name string) error {

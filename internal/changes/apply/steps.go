@@ -13,7 +13,7 @@ type steps struct {
 	// overlay says that the tree is on an overlay, where no directory of a
 	// lower layer can be renamed.
 	overlay bool
-	// overwrite has steps take any present file.
+	// overwrite says that the steps take any present file.
 	overwrite bool
 	ops       []op
 	items     []item

@@ -21,7 +21,7 @@ const httpPort = 80
 // A route leads to the server of a destination, directly or through an upstream proxy.
 type route struct {
 	box *Sandbox
-	to  *Event // its destination; the route notes the way there
+	to  *Event // the destination; the route adds the server and the upstream proxy
 }
 
 // host is the destination as an upstream proxy gets it: the name that was judged, or a public address. It is empty for
