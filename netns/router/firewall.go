@@ -116,11 +116,7 @@ func (f *firewall) filter(name string, hook *nftables.ChainHook, priority *nftab
 }
 
 func (f *firewall) rule(c *nftables.Chain, parts ...expressions) {
-	var all []expr.Any
-	for _, p := range parts {
-		all = append(all, p...)
-	}
-	f.conn.AddRule(&nftables.Rule{Table: f.table, Chain: c, Exprs: all})
+	f.conn.AddRule(&nftables.Rule{Table: f.table, Chain: c, Exprs: slices.Concat(parts...)})
 }
 
 // reject answers TCP with a reset and all else with an ICMP message: programs learn at once of the refusal.
