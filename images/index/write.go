@@ -23,7 +23,7 @@ func (b *builder) write() (Summary, error) {
 
 // writeTo writes the inodes, and the blocks of directories and symbolic links.
 func (p *plan) writeTo(w io.Writer) error {
-	out := &paddedWriter{w: bufio.NewWriterSize(w, 256<<10)}
+	out := &paddedWriter{Writer: bufio.NewWriterSize(w, 256<<10)}
 	var b []byte
 	for n, i := range p.inodes {
 		out.padTo(i.pos)
@@ -37,20 +37,17 @@ func (p *plan) writeTo(w io.Writer) error {
 			out.write(b)
 		}
 	}
-	return out.flush()
+	return out.Flush()
 }
 
-// paddedWriter counts its bytes and keeps its first error.
+// paddedWriter counts its bytes.
 type paddedWriter struct {
-	w   *bufio.Writer
-	at  int64
-	err error
+	*bufio.Writer
+	at int64
 }
 
 func (w *paddedWriter) write(b []byte) {
-	if w.err == nil {
-		_, w.err = w.w.Write(b)
-	}
+	_, _ = w.Write(b) // Flush returns the first error
 	w.at += int64(len(b))
 }
 
@@ -58,11 +55,4 @@ func (w *paddedWriter) write(b []byte) {
 func (w *paddedWriter) padTo(at int64) {
 	var zeros [blockSize]byte
 	w.write(zeros[:at-w.at])
-}
-
-func (w *paddedWriter) flush() error {
-	if w.err != nil {
-		return w.err
-	}
-	return w.w.Flush()
 }
