@@ -88,10 +88,10 @@ func joinSandbox(outer, inner end, f family, sandbox netip.Addr) error {
 	if err := inner.addAddress(sandbox); err != nil {
 		return err
 	}
-	if err := inner.addNeighbour(gateway(f), outerMAC); err != nil {
+	if err := inner.addNeighbour(f.gateway, outerMAC); err != nil {
 		return err
 	}
-	return inner.reaches(everything(f), gateway(f))
+	return inner.reaches(f.all, f.gateway)
 }
 
 // grant adds the sandbox's elements. It makes the set of the host's addresses anew.

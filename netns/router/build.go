@@ -150,7 +150,7 @@ func joinRouter(outer, inner end, a ranges, f family) error {
 	if err := inner.addNeighbour(host, outerMAC); err != nil {
 		return err
 	}
-	if err := inner.reaches(everything(f), host); err != nil {
+	if err := inner.reaches(f.all, host); err != nil {
 		return err
 	}
 	if f.bits == ipv4.bits {

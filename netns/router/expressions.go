@@ -30,11 +30,21 @@ type family struct {
 	source, dest uint32 // offsets in the network header
 	special      []netip.Prefix
 	bits         int
+	all          netip.Prefix
+	// gateway is the address to which a sandbox sends. No device has the address: the neighbour entry alone gives the
+	// hardware address.
+	gateway netip.Addr
 }
 
 var (
-	ipv4     = family{"ipv4", unix.AF_INET, unix.NFPROTO_IPV4, "4", nftables.TypeIPAddr, 12, 16, special.IPv4(), 32}
-	ipv6     = family{"ipv6", unix.AF_INET6, unix.NFPROTO_IPV6, "6", nftables.TypeIP6Addr, 8, 24, special.IPv6(), 128}
+	ipv4 = family{
+		"ipv4", unix.AF_INET, unix.NFPROTO_IPV4, "4", nftables.TypeIPAddr, 12, 16, special.IPv4(), 32,
+		netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("169.254.1.1"),
+	}
+	ipv6 = family{
+		"ipv6", unix.AF_INET6, unix.NFPROTO_IPV6, "6", nftables.TypeIP6Addr, 8, 24, special.IPv6(), 128,
+		netip.MustParsePrefix("::/0"), netip.MustParseAddr("fe80::1"),
+	}
 	families = []family{ipv4, ipv6}
 )
 

@@ -25,15 +25,6 @@ var (
 	innerMAC = net.HardwareAddr{0x02, 0x73, 0x72, 0, 0, 2}
 )
 
-// gateways are the addresses to which a sandbox sends. No device has them: the neighbour entry
-// alone gives the hardware address.
-func gateway(f family) netip.Addr {
-	if f.bits == ipv4.bits {
-		return netip.AddrFrom4([4]byte{169, 254, 1, 1})
-	}
-	return netip.MustParseAddr("fe80::1")
-}
-
 // handleAt opens the routing of a namespace.
 func handleAt(namespace *os.File) (*netlink.Handle, error) {
 	h, err := netlink.NewHandleAt(netns.NsHandle(namespace.Fd()), unix.NETLINK_ROUTE)
@@ -121,13 +112,6 @@ func (e end) leadsTo(neighbour netip.Addr) error {
 		return fmt.Errorf("route %s through %s: %w", neighbour, e.name, err)
 	}
 	return nil
-}
-
-func everything(f family) netip.Prefix {
-	if f.bits == ipv4.bits {
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
 // listed calls list again while other changes interrupt the kernel's answer, such as the end of
