@@ -91,7 +91,7 @@ raced:
 
 # Fuzz targets of Go, as PACKAGE:TARGET. What fuzzes C is a test that takes
 # FUZZTIME itself.
-FUZZ := internal/inside/agent:FuzzParseEvent internal/inside/agent:FuzzParseList internal/protocol:FuzzReceive   \
+FUZZ := internal/inside/agent:FuzzParseEvent internal/inside/agent:FuzzParseList internal/channel:FuzzReceive   \
 	internal/launcher/server:FuzzServer
 # Parsers of a few lines, which take less.
 FUZZ_SMALL := internal/inside/streams:FuzzReadersSurviveAnyFile internal/changes/patch:FuzzQuote internal/changes/patch:FuzzTerminal internal/inside/files:FuzzParseAnswer   \
