@@ -269,13 +269,16 @@ func (h *hostileClient) keepLayers(ctx context.Context) error {
 	return nil
 }
 
+// about is a request about a sandbox.
+func about(word, id, request string) string { return word + "\n" + `{"id":"` + id + `","request":` + request + `}` }
+
 // leaveUnread has as many calls as there may be send answers that nobody takes.
 func (h *hostileClient) leaveUnread(ctx context.Context) error {
 	defer h.drop()
 	for i := range 100 {
 		op := []string{
-			`{"op":"layers","id":"memory"}`, `{"op":"list"}`, `{"op":"info","id":"disk"}`, `{"op":"execs","id":"disk"}`,
-			`{"op":"events"}`, `{"op":"stats","id":"memory"}`, `{"op":"snapshots"}`, `{"op":"verify","id":"disk","sync":true}`,
+			about("layers", "memory", "{}"), "list\n{}", about("info", "disk", "{}"), about("execs", "disk", "{}"),
+			"events\n{}", about("stats", "memory", "{}"), "snapshots\n{}", about("verify", "disk", "true"),
 		}[i%8]
 		if err := h.call(ctx, []byte(op)); err != nil {
 			return err
@@ -292,14 +295,14 @@ func (h *hostileClient) sendLong(ctx context.Context) error {
 		return strings.Repeat(value+",", min((size-1000)/(len(value)+1), protocol.MaxValues-100)) + value
 	}
 	bodies := []string{
-		`{"op":"applied","id":"disk","tree":"` + h.dir + `","stamps":[` + many(`{}`, protocol.MaxRequest) + `]}`,
-		`{"op":"start","id":"disk","command":{"args":[` + many(`""`, protocol.MaxRequest) + `]}}`,
-		`{"op":"start","id":"disk","command":{"raw":{"env":[` + many(`[]`, protocol.MaxRequest/2) + `]}}}`,
-		`{"op":"create","create":{"config":{"binds":[` + many(`{}`, protocol.MaxRequest) + `]}}}`,
-		`{"op":"create","create":{"config":{"overlays":["` + strings.Repeat("/x", protocol.MaxRequest/2-1000) + `"]}}}`,
-		`{"op":"workspace","id":"disk","workspace":"/` + strings.Repeat("x", protocol.MaxRequest-1000) + `"}`,
-		`{"op":"` + strings.Repeat("x", protocol.MaxRequest-1000) + `","id":"disk"}`,
-		`{"op":"update","id":"disk","paths":[` + many(`"x"`, protocol.MaxRequest) + `]}`,
+		about("applied", "disk", `{"tree":"`+h.dir+`","stamps":[`+many(`{}`, protocol.MaxRequest)+`]}`),
+		about("start", "disk", `{"command":{"args":[`+many(`""`, protocol.MaxRequest)+`]}}`),
+		about("start", "disk", `{"command":{"raw":{"env":[`+many(`[]`, protocol.MaxRequest/2)+`]}}}`),
+		"create\n" + `{"create":{"config":{"binds":[` + many(`{}`, protocol.MaxRequest) + `]}}}`,
+		"create\n" + `{"create":{"config":{"overlays":["` + strings.Repeat("/x", protocol.MaxRequest/2-1000) + `"]}}}`,
+		about("workspace", "disk", `{"workspace":"/`+strings.Repeat("x", protocol.MaxRequest-1000)+`"}`),
+		about(strings.Repeat("x", protocol.MaxRequest-1000), "disk", "{}"),
+		about("network", "disk", `{"grant":{"allow":[`+many(`"x"`, protocol.MaxRequest)+`]}}`),
 	}
 	var all sync.WaitGroup
 	for i := range 48 {
@@ -321,12 +324,12 @@ func (h *hostileClient) runLarge(ctx context.Context) error {
 	for i := range 8 {
 		env["LONG"+strconv.Itoa(i)] = strings.Repeat("x", 120<<10)
 	}
-	body, err := json.Marshal(map[string]any{"op": "start", "id": "disk", "command": spec.Command{Args: []string{"sleep", "100"}, Env: env, NoFiles: true}})
+	command, err := json.Marshal(map[string]any{"command": spec.Command{Args: []string{"sleep", "100"}, Env: env, NoFiles: true}})
 	if err != nil {
 		return err
 	}
 	for range 60 {
-		if err := h.call(ctx, body); err != nil {
+		if err := h.call(ctx, []byte(about("start", "disk", string(command)))); err != nil {
 			return err
 		}
 	}

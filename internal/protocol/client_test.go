@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,14 +27,15 @@ import (
 
 // serveEcho is a service where a command writes its arguments and exits with 3.
 func serveEcho(c *call) {
-	if c.Op != OpStart {
-		c.answer(&Answer{Error: fault.ToWire(fmt.Errorf("%s: %w", c.Op, fault.ErrNotFound))})
+	if c.word != OpStart.String() {
+		c.fail(fmt.Errorf("%s: %w", c.word, fault.ErrNotFound))
 		return
 	}
-	fmt.Fprint(c.files[0], strings.Join(c.Command.Plain().Args, " "))
+	id, r := requestOf[StartRequest](c)
+	fmt.Fprint(c.files[0], strings.Join(r.Command.Plain().Args, " "))
 	descriptor.Close(c.files...)
-	c.answer(&Answer{Result: NewWireResult(spec.Result{
-		ID: c.ID, Status: spec.StatusExited, ExitCode: 3, Duration: 1234567, CPU: 891, PeakMemory: 7,
+	c.answer(CommandAnswer{Result: NewWireResult(spec.Result{
+		ID: id, Status: spec.StatusExited, ExitCode: 3, Duration: 1234567, CPU: 891, PeakMemory: 7,
 		Stdout: []byte("none of the launcher's business"),
 	})})
 }
@@ -84,7 +86,10 @@ func TestErrorsCross(t *testing.T) {
 		"both":       fmt.Errorf("%w: %w", &fault.SandboxError{ID: "box", Err: fault.ErrPaused}, context.Canceled),
 		"plain":      errors.New("disk on fire"),
 	}
-	client := connect(t, func(c *call) { c.answer(&Answer{Error: fault.ToWire(tests[c.ID])}) })
+	client := connect(t, func(c *call) {
+		id, _ := requestOf[None](c)
+		c.fail(tests[id])
+	})
 	for name, want := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, got := client.Info(t.Context(), name)
@@ -119,7 +124,7 @@ func sameAs[E error](t *testing.T, got, want error, text func(E) string) {
 
 func TestStartedTellsWhyNot(t *testing.T) {
 	client := connect(t, func(c *call) {
-		c.answer(&Answer{Error: fault.ToWire(&fault.NotRunError{Code: 127, Reason: "nope: not found"})})
+		c.fail(&fault.NotRunError{Code: 127, Reason: "nope: not found"})
 	})
 	p, err := client.Start(t.Context(), "box", spec.Command{Args: []string{"nope"}}, [3]*os.File{})
 	if err != nil {
@@ -141,11 +146,11 @@ func TestStartedIsToldWhereItIsAskedFor(t *testing.T) {
 		if ctl := c.control(); ctl == nil || !ctl.Tell {
 			t.Errorf("asked for %+v", ctl)
 		}
-		c.answer(&Answer{Started: &Started{Exec: "e1"}})
+		c.answer(CommandAnswer{Started: &Started{Exec: "e1"}})
 		if ctl := c.control(); ctl != nil {
 			signals <- *ctl
 		}
-		c.answer(&Answer{Result: NewWireResult(spec.Result{Status: spec.StatusSignaled})})
+		c.answer(CommandAnswer{Result: NewWireResult(spec.Result{Status: spec.StatusSignaled})})
 	})
 	p, err := client.Start(t.Context(), "box", spec.Command{Args: []string{"sleep"}}, [3]*os.File{})
 	if err != nil {
@@ -181,7 +186,7 @@ func TestATerminalComesThrough(t *testing.T) {
 			return
 		}
 		defer slave.Close()
-		c.answer(&Answer{Started: &Started{Exec: "e", Files: []FileKind{FileTerminal}}}, master)
+		c.answer(CommandAnswer{Started: &Started{Exec: "e", Files: []FileKind{FileTerminal}}}, master)
 		master.Close()
 		fmt.Fprintln(slave, "hello")
 		c.control()
@@ -258,8 +263,13 @@ func TestTheClientOpensWhatAConfigurationNames(t *testing.T) {
 	}
 	kept := make(chan bool, 1)
 	client := connect(t, func(c *call) {
+		var r CreateRequest
+		if err := json.Unmarshal(c.body, &r); err != nil {
+			t.Error(err)
+			return
+		}
 		var got []string
-		for i, path := range c.Paths {
+		for i, path := range r.Paths {
 			flags, err := unix.FcntlInt(c.files[i].Fd(), unix.F_GETFL, 0)
 			if err != nil {
 				t.Error(err)
@@ -274,7 +284,7 @@ func TestTheClientOpensWhatAConfigurationNames(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("descriptors\n%q, want\n%q", got, want)
 		}
-		c.answer(&Answer{Info: &spec.Info{ID: "box", Config: c.Create.Config}})
+		c.answer(spec.Info{ID: "box", Config: r.Create.Config})
 		ctl := c.control()
 		kept <- ctl != nil && ctl.Keep
 	})
@@ -322,7 +332,8 @@ func TestACreateThatIsGivenUpIsNotKept(t *testing.T) {
 func TestLongRequestsAndAnswers(t *testing.T) {
 	long := strings.Repeat("x", 3<<20)
 	client := connect(t, func(c *call) {
-		c.answer(&Answer{Started: &Started{Exec: c.Command.Env["LONG"]}})
+		_, r := requestOf[StartRequest](c)
+		c.answer(CommandAnswer{Started: &Started{Exec: r.Command.Env["LONG"]}})
 		c.control()
 	})
 	p, err := client.Start(t.Context(), "box",
@@ -343,8 +354,8 @@ func TestLongRequestsAndAnswers(t *testing.T) {
 
 func TestEvents(t *testing.T) {
 	client := connect(t, func(c *call) {
-		c.answer(&Answer{})
-		c.answer(&Answer{Event: &spec.Event{Type: spec.EventDied, ID: "box"}})
+		c.answer(nil)
+		c.answer(&spec.Event{Type: spec.EventDied, ID: "box"})
 		c.control()
 	})
 	events, err := client.Events(t.Context())
@@ -463,7 +474,7 @@ func TestDialAPathThatIsTooLong(t *testing.T) {
 
 func TestAnAnswerThatIsNone(t *testing.T) {
 	client := connect(t, func(c *call) {
-		_ = c.channel.Send(context.Background(), []byte(`{"info":[`))
+		_ = c.channel.Send(context.Background(), []byte(`{"value":[`))
 	})
 	if _, err := client.Info(t.Context(), "box"); err == nil {
 		t.Error("taken")
@@ -471,7 +482,7 @@ func TestAnAnswerThatIsNone(t *testing.T) {
 }
 
 func BenchmarkCall(b *testing.B) {
-	client := connect(b, func(c *call) { c.answer(&Answer{}) })
+	client := connect(b, func(c *call) { c.answer(nil) })
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := client.List(context.Background()); err != nil {
@@ -485,7 +496,8 @@ func BenchmarkCall(b *testing.B) {
 func BenchmarkExec(b *testing.B) {
 	client := connect(b, func(c *call) {
 		descriptor.Close(c.files...)
-		c.answer(&Answer{Result: NewWireResult(spec.Result{ID: c.ID, Status: spec.StatusExited})})
+		id, _ := requestOf[StartRequest](c)
+		c.answer(CommandAnswer{Result: NewWireResult(spec.Result{ID: id, Status: spec.StatusExited})})
 	})
 	command := spec.Command{Args: []string{"/bin/true"}, Env: map[string]string{"A": "b"}}
 	b.ReportAllocs()

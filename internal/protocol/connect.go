@@ -21,7 +21,7 @@ type Target struct {
 // Errors: ErrNotFound, ErrNotRunning, *ConfigError for another target, ECONNREFUSED if nothing
 // listens.
 func (c *Client) Dial(ctx context.Context, id string, to Target) (net.Conn, error) {
-	f, err := c.openFile(ctx, &Request{Op: OpDial, ID: id, Target: to})
+	f, err := openFile(ctx, c, OpDial, id, to)
 	if err != nil {
 		return nil, err
 	}
@@ -33,12 +33,12 @@ func (c *Client) Dial(ctx context.Context, id string, to Target) (net.Conn, erro
 //
 // Errors: ErrNotFound, ErrNotRunning, *ConfigError for a sandbox that asks for no decisions.
 func (c *Client) NetworkDecider(ctx context.Context, id string) (*os.File, error) {
-	return c.openFile(ctx, &Request{Op: OpNetworkDecide, ID: id})
+	return openFile(ctx, c, OpNetworkDecide, id, None{})
 }
 
 // openFile returns the file that the launcher opens for a request.
-func (c *Client) openFile(ctx context.Context, r *Request) (*os.File, error) {
-	ch, err := c.open(ctx, r, nil, 1)
+func openFile[Q any](ctx context.Context, c *Client, op SandboxOp[Q, None], id string, q Q) (*os.File, error) {
+	ch, err := op.open(ctx, c, About[Q]{id, &q})
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (c *Client) openFile(ctx context.Context, r *Request) (*os.File, error) {
 		ch.Close()
 		ch.Discard()
 	}()
-	_, files, err := c.receive(ctx, ch)
+	_, files, err := op.receive(ctx, c, ch)
 	if err != nil {
 		return nil, err
 	}

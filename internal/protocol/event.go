@@ -11,12 +11,12 @@ import (
 
 // Events follows the events of the client's sandboxes, from now on.
 func (c *Client) Events(ctx context.Context) (*Events, error) {
-	ch, err := c.open(ctx, &Request{Op: OpEvents}, nil, 0)
+	ch, err := OpEvents.open(ctx, c, None{})
 	if err != nil {
 		return nil, err
 	}
 	// The launcher says when it listens: no event is missed after that.
-	if _, _, err := c.receive(ctx, ch); err != nil {
+	if _, _, err := OpEvents.receive(ctx, c, ch); err != nil {
 		return nil, errors.Join(err, ch.Close())
 	}
 	return &Events{client: c, channel: ch}, nil
@@ -33,11 +33,14 @@ type Events struct {
 func (e *Events) Next(ctx context.Context) (spec.Event, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	a, _, err := e.client.receive(ctx, e.channel)
+	event, _, err := OpEvents.receive(ctx, e.client, e.channel)
+	if err == nil && event == nil {
+		err = errAnswer
+	}
 	if err != nil {
 		return spec.Event{}, err
 	}
-	return valueOf(a.Event)
+	return *event, nil
 }
 
 // Close ends the subscription and all waits for it. It is safe to call twice.

@@ -14,8 +14,8 @@ import (
 // sandboxes with the host's programs in place of those of an image. One before version 5 would remove a later sandbox of
 // a name. A client before version 6 would apply the rename of a directory, and the sandbox would lose the content. A launcher
 // before version 7 would not end a command whose client has given up, and a client before version 7 would not
-// understand the files with the output of detached commands.
-const Protocol = 7
+// understand the files with the output of detached commands. Version 8 has another form of requests and answers.
+const Protocol = 8
 
 // MaxHello bounds a Hello, in bytes.
 const MaxHello = 4 << 10

@@ -178,7 +178,7 @@ func DecodeMarks(b []byte) (map[string]layer.Mark, error) {
 func (c *Client) readList(ctx context.Context, ch *channel.Conn) ([]byte, error) {
 	var all []byte
 	for {
-		a, files, err := c.receive(ctx, ch)
+		a, files, err := OpLayers.receive(ctx, c, ch)
 		descriptor.Close(files...)
 		if err != nil {
 			return nil, err

@@ -22,24 +22,24 @@ func TestListsComeInPieces(t *testing.T) {
 	}
 	marks := map[string]layer.Mark{"d": {Opaque: true}, "e/f": {Copied: true, Origin: "\x00\xfb"}, "g": {Copied: true}}
 	client := connect(t, func(c *call) {
-		c.answer(&Answer{Tree: &WireTree{OverlayHead: layer.OverlayHead{Path: "/t"}, Listed: []bool{true, false}, Stamped: true}}, nullFile(t), nullFile(t))
+		c.answer(LayersAnswer{Tree: &WireTree{OverlayHead: layer.OverlayHead{Path: "/t"}, Listed: []bool{true, false}, Stamped: true}}, nullFile(t), nullFile(t))
 		var list []byte
 		for path, m := range marks {
 			list = AppendMark(list, path, m)
 		}
-		c.answer(&Answer{Piece: &Piece{Bytes: list[:3]}})
-		c.answer(&Answer{Piece: &Piece{Bytes: list[3:], Last: true}})
+		c.answer(LayersAnswer{Piece: &Piece{Bytes: list[:3]}})
+		c.answer(LayersAnswer{Piece: &Piece{Bytes: list[3:], Last: true}})
 		list = nil
 		for _, s := range StampList(want) {
 			list = AppendStamp(list, s)
 		}
 		for len(list) > 0 {
 			n := min(len(list), PieceSize)
-			c.answer(&Answer{Piece: &Piece{Bytes: list[:n]}})
+			c.answer(LayersAnswer{Piece: &Piece{Bytes: list[:n]}})
 			list = list[n:]
 		}
-		c.answer(&Answer{Piece: &Piece{Last: true}})
-		c.answer(&Answer{})
+		c.answer(LayersAnswer{Piece: &Piece{Last: true}})
+		c.answer(LayersAnswer{})
 	})
 	trees, err := client.Layers(t.Context(), "box")
 	if err != nil || len(trees) != 1 {
@@ -53,12 +53,13 @@ func TestListsComeInPieces(t *testing.T) {
 
 // What came before is closed where a list does not come, or says why not.
 func TestListsThatDoNotCome(t *testing.T) {
-	for name, next := range map[string]*Answer{
-		"another answer": {}, "an error": {Error: fault.ToWire(fault.ErrNotRunning)}, "no list": {Piece: &Piece{Bytes: []byte("half"), Last: true}},
+	for name, next := range map[string]Answer[any]{
+		"another answer": {}, "an error": {Error: fault.ToWire(fault.ErrNotRunning)},
+		"no list": {Value: LayersAnswer{Piece: &Piece{Bytes: []byte("half"), Last: true}}},
 	} {
 		client := connect(t, func(c *call) {
-			c.answer(&Answer{Tree: &WireTree{OverlayHead: layer.OverlayHead{Path: "/t"}, Listed: []bool{false}, Stamped: true}}, nullFile(t))
-			c.answer(next)
+			c.answer(LayersAnswer{Tree: &WireTree{OverlayHead: layer.OverlayHead{Path: "/t"}, Listed: []bool{false}, Stamped: true}}, nullFile(t))
+			c.send(next)
 			c.control()
 		})
 		trees, err := client.Layers(t.Context(), "box")

@@ -30,6 +30,18 @@ type Create struct {
 	Named []string `json:"-"`
 }
 
+// A CreateRequest is a [Create], with the paths that the descriptors beside the request were opened by, in the same order.
+type CreateRequest struct {
+	Create *Create  `json:"create"`
+	Paths  []string `json:"paths,omitempty"`
+}
+
+// A WorkspaceRequest has the directory that becomes the workspace of a sandbox, and paths as in a [CreateRequest].
+type WorkspaceRequest struct {
+	Workspace string   `json:"workspace"`
+	Paths     []string `json:"paths,omitempty"`
+}
+
 // Beginning is the part of a snapshot's configuration that a fork takes over.
 type Beginning struct {
 	Overlays []string `json:"overlays,omitempty"`

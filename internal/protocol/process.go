@@ -77,7 +77,7 @@ func (c *Client) StartFiles(ctx context.Context, id string, stdin, stdout *os.Fi
 }
 
 func (c *Client) start(ctx context.Context, id string, command *WireCommand, files [3]*os.File) (*Process, error) {
-	r := &Request{Op: OpStart, ID: id, Command: command}
+	r := StartRequest{Command: command}
 	var given []*os.File
 	for i, f := range files {
 		if f != nil {
@@ -85,25 +85,27 @@ func (c *Client) start(ctx context.Context, id string, command *WireCommand, fil
 			given = append(given, f)
 		}
 	}
-	return c.run(ctx, r, given)
+	ch, err := OpStart.open(ctx, c, About[StartRequest]{id, &r}, given...)
+	if err != nil {
+		return nil, err
+	}
+	return c.process(ch, ""), nil
 }
 
 // Attach takes up a detached command, which may have ended.
 func (c *Client) Attach(ctx context.Context, id, exec string) (*Process, error) {
-	p, err := c.run(ctx, &Request{Op: OpAttach, ID: id, Exec: exec}, nil)
+	ch, err := OpAttach.open(ctx, c, About[string]{id, &exec})
 	if err != nil {
 		return nil, err
 	}
+	p := c.process(ch, exec)
 	p.tells, p.kept = true, true
 	return p, nil
 }
 
-func (c *Client) run(ctx context.Context, r *Request, files []*os.File) (*Process, error) {
-	ch, err := c.open(ctx, r, files, startFiles)
-	if err != nil {
-		return nil, err
-	}
-	return &Process{client: c, channel: ch, id: r.Exec, reading: semaphore.NewWeighted(1), begun: make(chan struct{}), joining: make(chan struct{})}, nil
+// process is the command of a call.
+func (c *Client) process(ch *channel.Conn, exec string) *Process {
+	return &Process{client: c, channel: ch, id: exec, reading: semaphore.NewWeighted(1), begun: make(chan struct{}), joining: make(chan struct{})}
 }
 
 // ID of the exec, once Started or Wait has returned.
@@ -176,7 +178,7 @@ func (p *Process) receiveUntil(ctx context.Context, done func() bool) error {
 	}
 	defer p.reading.Release(1)
 	for !done() {
-		a, files, err := p.client.receive(ctx, p.channel)
+		a, files, err := OpStart.receive(ctx, p.client, p.channel)
 		if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 			return err
 		}
@@ -191,7 +193,7 @@ func (p *Process) receiveUntil(ctx context.Context, done func() bool) error {
 }
 
 // takeAnswer takes one answer.
-func (p *Process) takeAnswer(a *Answer, files []*os.File) error {
+func (p *Process) takeAnswer(a CommandAnswer, files []*os.File) error {
 	switch {
 	case a.Started != nil && !p.started && len(files) == len(a.Started.Files):
 		if err := p.keep(a.Started, files); err != nil {

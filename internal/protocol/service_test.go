@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/channel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 )
 
 // A service is a launcher of which only the wire is real: each call goes to the
@@ -28,14 +30,30 @@ type service struct {
 
 // A call is one that the service got.
 type call struct {
-	*Request
+	word    string
+	body    []byte
 	t       testing.TB
 	files   []*os.File
 	channel *channel.Conn
 }
 
-func (c *call) answer(a *Answer, files ...*os.File) {
-	body, err := encode(a)
+// requestOf is the request of a call about a sandbox.
+func requestOf[Q any](c *call) (id string, request Q) {
+	var a About[Q]
+	if err := json.Unmarshal(c.body, &a); err != nil || a.Request == nil {
+		c.t.Errorf("%s: %s: %v", c.word, c.body, err)
+		return a.ID, request
+	}
+	return a.ID, *a.Request
+}
+
+// answer sends an answer of any operation.
+func (c *call) answer(value any, files ...*os.File) { c.send(Answer[any]{Value: value}, files...) }
+
+func (c *call) fail(err error) { c.send(Answer[any]{Error: fault.ToWire(err)}) }
+
+func (c *call) send(a Answer[any], files ...*os.File) {
+	body, err := json.Marshal(a)
 	if err != nil {
 		c.t.Error(err)
 		return
@@ -129,12 +147,8 @@ func (s *service) call(f *os.File) {
 		return
 	}
 	defer descriptor.Close(files...)
-	var r Request
-	if err := json.Unmarshal(body, &r); err != nil {
-		s.t.Error(err)
-		return
-	}
-	s.serve(&call{Request: &r, t: s.t, files: files, channel: ch})
+	word, request, _ := bytes.Cut(body, []byte("\n"))
+	s.serve(&call{word: string(word), body: request, t: s.t, files: files, channel: ch})
 }
 
 // connect is a client of a new service.

@@ -20,12 +20,18 @@ type WireTree struct {
 	Found   bool   `json:"found,omitempty"`
 }
 
+// A LayersAnswer is a tree, or a piece of a list of the tree before. The last answer has neither.
+type LayersAnswer struct {
+	Tree  *WireTree `json:"tree,omitempty"`
+	Piece *Piece    `json:"piece,omitempty"`
+}
+
 // Layers are the trees that a sandbox has overlays of. The caller closes them.
 //
 // Errors: ErrNotFound, ErrNotRunning, ErrRefused where the client still holds the layers
 // of too many removed sandboxes.
 func (c *Client) Layers(ctx context.Context, id string) (_ []layer.Overlay, err error) {
-	ch, err := c.open(ctx, &Request{Op: OpLayers, ID: id}, nil, channel.MaxFiles)
+	ch, err := OpLayers.open(ctx, c, About[None]{id, &None{}})
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +48,7 @@ func (c *Client) Layers(ctx context.Context, id string) (_ []layer.Overlay, err 
 		}
 	}()
 	for {
-		a, files, err := c.receive(ctx, ch)
+		a, files, err := OpLayers.receive(ctx, c, ch)
 		if err != nil {
 			return nil, err
 		}
@@ -107,6 +113,12 @@ func (c *Client) readLists(ctx context.Context, ch *channel.Conn, w *WireTree, t
 	return err
 }
 
+// An AppliedRequest has stamps of one tree.
+type AppliedRequest struct {
+	Tree   string  `json:"tree"`
+	Stamps []Stamp `json:"stamps"`
+}
+
 // Applied tells a sandbox how changes of a tree were applied on the host. A zero
 // stamp is of a path at which there is nothing any more.
 //
@@ -115,7 +127,7 @@ func (c *Client) Applied(ctx context.Context, id, tree string, stamps map[string
 	var some []Stamp
 	size := 0
 	send := func() error {
-		err := c.callEmpty(ctx, &Request{Op: OpApplied, ID: id, Tree: tree, Stamps: some})
+		err := tell(ctx, c, OpApplied, id, AppliedRequest{tree, some})
 		some, size = some[:0], 0
 		return err
 	}
@@ -150,7 +162,7 @@ const (
 //
 // Errors: ErrDamaged, ErrNotFound, ErrNotRunning.
 func (c *Client) Verify(ctx context.Context, id string, sync bool) error {
-	return c.callEmpty(ctx, &Request{Op: OpVerify, ID: id, Sync: sync})
+	return tell(ctx, c, OpVerify, id, sync)
 }
 
 // An Untie is a question of a client that has read all content for an apply.
@@ -167,5 +179,5 @@ type Untie struct {
 //
 // Errors: ErrBusy, ErrNotFound.
 func (c *Client) Untie(ctx context.Context, id string, u Untie) error {
-	return c.callEmpty(ctx, &Request{Op: OpUntie, ID: id, Untie: &u})
+	return tell(ctx, c, OpUntie, id, u)
 }

@@ -1,12 +1,10 @@
 package protocol
 
 import (
-	"fmt"
 	"slices"
 	"time"
 	"unicode/utf8"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -17,92 +15,6 @@ const (
 	// take a hundred once it is decoded.
 	MaxValues = 200_000
 )
-
-// Op is the kind of a call.
-type Op string
-
-// The operations of a launcher.
-const (
-	OpCreate         Op = "create"
-	OpRemove         Op = "remove"
-	OpInfo           Op = "info"
-	OpList           Op = "list"
-	OpStart          Op = "start"
-	OpAttach         Op = "attach"
-	OpExecs          Op = "execs"
-	OpStats          Op = "stats"
-	OpPause          Op = "pause"
-	OpResume         Op = "resume"
-	OpUpdate         Op = "update"
-	OpNetwork        Op = "network"
-	OpUndo           Op = "undo"
-	OpDiscard        Op = "discard"
-	OpSnapshot       Op = "snapshot"
-	OpSnapshots      Op = "snapshots"
-	OpRemoveSnapshot Op = "remove-snapshot"
-	OpBeginning      Op = "beginning"
-	OpWorkspace      Op = "workspace"
-	OpEvents         Op = "events"
-	OpLayers         Op = "layers"
-	OpApplied        Op = "applied"
-	OpVerify         Op = "verify"
-	OpUntie          Op = "untie"
-	OpDial           Op = "dial"
-	OpNetworkLog     Op = "network-log"
-	OpNetworkDecide  Op = "network-decide"
-	OpPool           Op = "pool"
-	OpImagePull      Op = "image-pull"
-	OpImageLayer     Op = "image-layer"
-	OpImageAdd       Op = "image-add"
-	OpImages         Op = "images"
-	OpImage          Op = "image"
-	OpImageRemove    Op = "image-remove"
-	OpImagePrune     Op = "image-prune"
-	OpImageVerify    Op = "image-verify"
-)
-
-// Request is the first frame of a call, and the only one with descriptors.
-type Request struct {
-	Op Op `json:"op"`
-	// ID of the sandbox, for all but create, list, pool, events and operations on images.
-	ID string `json:"id,omitempty"`
-	// Created is the time at which the sandbox to remove was made. The zero time permits each.
-	Created time.Time `json:"created,omitzero"`
-	// Exec to attach to.
-	Exec   string       `json:"exec,omitempty"`
-	Create *Create      `json:"create,omitempty"`
-	Limits *spec.Limits `json:"limits,omitempty"`
-	// Network is the network and the sensitivity that a sandbox gets.
-	Network *NetworkRequest `json:"network,omitempty"`
-	// Follow has a network-log go on with new events.
-	Follow bool `json:"follow,omitempty"`
-	// Snapshot to make, to remove or to begin with.
-	Snapshot string `json:"snapshot,omitempty"`
-	// Count of transactions to undo.
-	Count int `json:"count,omitempty"`
-	// Workspace is the directory that becomes a sandbox's.
-	Workspace string `json:"workspace,omitempty"`
-	// Paths are those that the descriptors beside a create, or a workspace, were
-	// opened by, in the same order.
-	Paths   []string     `json:"paths,omitempty"`
-	Command *WireCommand `json:"command,omitempty"`
-	// Stdio has a bit for each of the three files that comes with a start: the
-	// others are /dev/null.
-	Stdio int `json:"stdio,omitempty"`
-	// Tree is the one that the Stamps are of.
-	Tree   string  `json:"tree,omitempty"`
-	Stamps []Stamp `json:"stamps,omitempty"`
-	// Sync has a verify bring all writes to disk first.
-	Sync bool `json:"sync,omitempty"`
-	// Untie has the arguments of an untie.
-	Untie *Untie `json:"untie,omitempty"`
-	// Pool has the new bounds of the pool; nil: they stay.
-	Pool *spec.PoolConfig `json:"pool,omitempty"`
-	// Target of a dial. The socket comes beside the answer.
-	Target Target `json:"target,omitzero"`
-	// Image has the arguments of operations on images.
-	Image *ImageRequest `json:"image,omitempty"`
-}
 
 // A NetworkRequest changes the network of a sandbox, its sensitivity, or both.
 type NetworkRequest struct {
@@ -125,11 +37,11 @@ type Control struct {
 	Tree   bool `json:"tree,omitempty"`
 	// End ends a command and all that it started, with its grace.
 	End bool `json:"end,omitempty"`
-	// Tell asks for an Answer with Started once the command runs.
+	// Tell asks for an answer with Started once the command runs.
 	Tell bool `json:"tell,omitempty"`
-	// TellJoin asks for an Answer with Joining once the writes of a transaction begin to join.
+	// TellJoin asks for an answer with Joining once the writes of a transaction begin to join.
 	TellJoin bool `json:"tell_join,omitempty"`
-	// Wait asks for an Answer with the Result of a detached command.
+	// Wait asks for an answer with the Result of a detached command.
 	Wait bool `json:"wait,omitempty"`
 	// Abandon says that the client gives up the detached command that the call has started: it
 	// does not know that the command runs.
@@ -139,35 +51,18 @@ type Control struct {
 	Keep bool `json:"keep,omitempty"`
 }
 
-// Answer is a frame from the launcher. A call ends with an answer that has an Error or the
-// result.
-type Answer struct {
-	Error     *fault.Wire         `json:"error,omitempty"`
-	Info      *spec.Info          `json:"info,omitempty"`
-	Snapshots []string            `json:"snapshots,omitempty"`
-	Beginning *Beginning          `json:"beginning,omitempty"`
-	List      []spec.Info         `json:"list,omitempty"`
-	Execs     []spec.ExecInfo     `json:"execs,omitempty"`
-	Stats     *spec.Stats         `json:"stats,omitempty"`
-	Network   *spec.NetworkChange `json:"network,omitempty"`
-	Pool      *spec.PoolStats     `json:"pool,omitempty"`
-	Started   *Started            `json:"started,omitempty"`
-	Joining   bool                `json:"joining,omitempty"`
-	Result    *WireResult         `json:"result,omitempty"`
-	Event     *spec.Event         `json:"event,omitempty"`
-	// NetworkEvent is one of several; an answer without one follows the last.
-	NetworkEvent *spec.NetworkEvent `json:"network_event,omitempty"`
-	// Tree is one of several, with its files beside it; an answer without one
-	// follows the last.
-	Tree *WireTree `json:"tree,omitempty"`
-	// Piece is a part of a list that follows a tree.
-	Piece *Piece `json:"piece,omitempty"`
-	// Lacks are the layers that a pull has to add.
-	Lacks         *[]string           `json:"lacks,omitempty"`
-	Image         *spec.Image         `json:"image,omitempty"`
-	ImageConfig   []byte              `json:"image_config,omitempty"`
-	Images        []spec.Image        `json:"images,omitempty"`
-	RemovedImages *spec.RemovedImages `json:"removed_images,omitempty"`
+// A StartRequest starts a command.
+type StartRequest struct {
+	Command *WireCommand `json:"command"`
+	// Stdio has a bit for each of the three files that comes beside the request: the others are /dev/null.
+	Stdio int `json:"stdio,omitempty"`
+}
+
+// A CommandAnswer tells of a command: that it runs, that the writes of its transaction begin to join, or its end.
+type CommandAnswer struct {
+	Started *Started    `json:"started,omitempty"`
+	Joining bool        `json:"joining,omitempty"`
+	Result  *WireResult `json:"result,omitempty"`
 }
 
 // Started tells that a command runs. Its terminal, or the two files that a
@@ -274,13 +169,4 @@ func (w *WireResult) Plain() spec.Result {
 	r := spec.Result(w.plainResult)
 	r.Duration, r.CPU = w.Duration, w.CPU
 	return r
-}
-
-// encode is a frame's body.
-func encode(v any) ([]byte, error) {
-	body, err := marshalSparse(v)
-	if err != nil {
-		return nil, fmt.Errorf("encode for the launcher: %w", err)
-	}
-	return body, nil
 }

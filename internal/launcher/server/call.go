@@ -24,7 +24,8 @@ import (
 type call struct {
 	*trunk
 	channel *channel.Conn
-	request protocol.Request
+	// word is that of the operation, and id the sandbox's if the operation is on one.
+	word, id string
 	// files came with the request. held is how many descriptors the call counts for its peer.
 	files []*os.File
 	held  int
@@ -70,13 +71,9 @@ func (c *call) leavePeer() {
 // and delays only this client's connection.
 func (c *call) refuse(err error) {
 	defer c.channel.Close()
-	body, err := json.Marshal(&protocol.Answer{Error: fault.ToWire(err)})
-	if err != nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
 	defer cancel()
-	_ = c.channel.Send(ctx, body)
+	_ = c.channel.Send(ctx, encodeError(err))
 }
 
 const (
@@ -108,11 +105,12 @@ func (c *call) serve() {
 	}()
 	// The end of the trunk ends each wait for the client.
 	defer context.AfterFunc(ctx, c.hangUp)()
-	if err := c.read(); err != nil {
-		c.answer(&protocol.Answer{Error: fault.ToWire(err)})
+	defer func() { descriptor.Close(c.files...) }()
+	carryOut, err := c.read()
+	if err != nil {
+		c.answerError(err)
 		return
 	}
-	defer func() { descriptor.Close(c.files...) }()
 	c.gone = make(chan struct{})
 	go func() {
 		defer close(c.gone)
@@ -120,7 +118,7 @@ func (c *call) serve() {
 		defer c.recover()
 		c.listen()
 	}()
-	c.carryOut(ctx)
+	c.carryOut(ctx, carryOut)
 	c.channel.Close()
 	<-c.gone
 }
@@ -142,8 +140,8 @@ func (c *call) hangUp() {
 	c.channel.Close()
 }
 
-// read reads the request.
-func (c *call) read() error {
+// read reads the request. The returned function carries the request out.
+func (c *call) read() (func(context.Context) error, error) {
 	late := time.AfterFunc(requestTime, func() { c.channel.Close() })
 	defer late.Stop()
 	c.channel.Count(c.countDescriptors)
@@ -153,25 +151,21 @@ func (c *call) read() error {
 	if errors.As(err, &frame) && frame.TooLong > 0 && frame.TooLong <= protocol.MaxRequest {
 		late.Stop()
 		if err := c.peer.long.Acquire(c.ctx, 1); err != nil {
-			return err
+			return nil, err
 		}
 		c.long = true
 		late.Reset(requestTime)
 		body, files, err = c.channel.Receive(context.Background(), protocol.MaxRequest)
 	}
 	if errors.As(err, &frame) && frame.TooLong > 0 {
-		return &fault.ConfigError{Reason: fmt.Sprintf("a request of %d bytes is more than a launcher takes: %d", frame.TooLong, protocol.MaxRequest)}
+		return nil, &fault.ConfigError{Reason: fmt.Sprintf("a request of %d bytes is more than a launcher takes: %d", frame.TooLong, protocol.MaxRequest)}
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.files = files
 	c.channel.Accept(0)
-	if err := decode(body, &c.request); err != nil {
-		descriptor.Close(files...)
-		return err
-	}
-	return nil
+	return c.begin(body)
 }
 
 // countDescriptors counts descriptors that have come from the client.
@@ -183,20 +177,9 @@ func (c *call) countDescriptors(n int) error {
 	return nil
 }
 
-func decode(body []byte, r *protocol.Request) error {
-	if err := protocol.CheckValues(body, protocol.MaxValues); err != nil {
-		return err
-	}
-	if err := json.Unmarshal(body, r); err != nil {
-		return &fault.ConfigError{Reason: "request: " + err.Error()}
-	}
-	return nil
-}
-
-// doneWithRequest frees the memory of the request, since a call can last as long as a command. It
-// may be called again.
+// doneWithRequest gives the place of a long request back, since a call can last as long as a command. The caller drops
+// the request itself. It may be called again.
 func (c *call) doneWithRequest() {
-	c.request.Create, c.request.Command, c.request.Paths, c.request.Stamps, c.request.Image = nil, nil, nil, nil, nil
 	if c.long {
 		c.long = false
 		c.peer.long.Release(1)
@@ -249,190 +232,60 @@ func (c *call) recover() {
 	if p == nil {
 		return
 	}
-	c.server.log.Error("a call has panicked", "op", c.request.Op, "id", c.request.ID,
+	c.server.log.Error("a call has panicked", "op", c.word, "id", c.id,
 		"uid", c.peer.uid, "panic", p, "stack", string(debug.Stack()))
-	c.answer(&protocol.Answer{Error: fault.ToWire(
-		fmt.Errorf("%s: the launcher has a defect: %v; see the launcher's log", c.request.Op, p))})
+	c.answerError(fmt.Errorf("%s: the launcher has a defect: %v; see the launcher's log", c.word, p))
 }
 
-// carryOut carries out the request and answers.
-func (c *call) carryOut(ctx context.Context) {
+// carryOut carries out the request. It answers with the error, if there is one.
+func (c *call) carryOut(ctx context.Context, f func(context.Context) error) {
 	defer c.recover()
-	a, err := c.dispatch(ctx)
+	err := f(ctx)
 	if err != nil && errors.Is(err, context.Canceled) && c.server.draining.Err() != nil {
 		err = errEnding
 	}
 	if err != nil {
-		a = &protocol.Answer{Error: fault.ToWire(err)}
-	}
-	if a != nil {
-		c.answer(a)
+		c.answerError(err)
 	}
 }
 
-// dispatch carries out the request. It returns nil, nil if it has sent all answers itself.
-func (c *call) dispatch(ctx context.Context) (*protocol.Answer, error) {
-	r := &c.request
-	switch r.Op {
-	case protocol.OpCreate:
-		return nil, c.create(ctx)
-	case protocol.OpList:
-		return nil, c.answerFrom(ctx, func() (*protocol.Answer, error) { return c.list(ctx) })
-	case protocol.OpSnapshots:
-		names, err := c.server.core.Snapshots(ctx, c.peer.uid)
-		return &protocol.Answer{Snapshots: names}, err
-	case protocol.OpBeginning:
-		b, err := c.server.core.Beginning(ctx, r.Snapshot, c.peer.uid)
-		return &protocol.Answer{Beginning: &b}, err
-	case protocol.OpRemoveSnapshot:
-		return &protocol.Answer{}, c.server.core.RemoveSnapshot(ctx, r.Snapshot, c.peer.uid)
-	case protocol.OpEvents:
-		return nil, c.follow(ctx)
-	case protocol.OpPool:
-		return c.pool()
-	}
-	if f, ok := imageOperations[r.Op]; ok {
-		return c.images(ctx, f)
-	}
-	if err := c.checkVisible(ctx, r.ID); err != nil {
-		// A user must not learn of other users' sandboxes, also not by a removal.
-		if r.Op == protocol.OpRemove && errors.Is(err, fault.ErrNotFound) {
-			return &protocol.Answer{}, c.forgetLevel()
-		}
-		return nil, err
-	}
-	switch r.Op {
-	case protocol.OpRemove:
-		return &protocol.Answer{}, c.remove(ctx, r.ID, r.Created)
-	case protocol.OpInfo:
-		return nil, c.answerFrom(ctx, func() (*protocol.Answer, error) {
-			i, err := c.server.core.Info(ctx, r.ID)
-			if err == nil && !c.peer.sees(i) { // the sandbox has got another owner since checkVisible
-				err = &fault.SandboxError{ID: r.ID, Err: fault.ErrNotFound}
-			}
-			return &protocol.Answer{Info: &i}, err
-		})
-	case protocol.OpExecs:
-		return nil, c.answerFrom(ctx, func() (*protocol.Answer, error) { return c.askSandbox(ctx) })
-	case protocol.OpStart:
-		return nil, c.start(ctx)
-	case protocol.OpAttach:
-		return nil, c.attach(ctx)
-	case protocol.OpLayers:
-		return c.layers(ctx)
-	case protocol.OpApplied:
-		return &protocol.Answer{}, c.withFiles(ctx, func(box Sandbox) error { return box.Applied(ctx, r.Tree, r.Stamps) })
-	case protocol.OpDial:
-		return nil, c.sendFile(ctx, func(box Sandbox) (*os.File, error) { return box.Dial(ctx, r.Target) })
-	case protocol.OpNetworkDecide:
-		return nil, c.sendFile(ctx, func(box Sandbox) (*os.File, error) { return box.NetworkDecider(ctx) })
-	case protocol.OpNetworkLog:
-		return c.networkLog(ctx)
-	case protocol.OpUntie:
-		return &protocol.Answer{}, c.withFiles(ctx, func(box Sandbox) error { return box.Untie(ctx, untieOf(r)) })
-	case protocol.OpVerify:
-		return &protocol.Answer{}, c.withFiles(ctx, func(box Sandbox) error { return box.Verify(ctx, r.Sync) })
-	}
-	return c.askSandbox(ctx)
+// withSandbox calls f with the sandbox of the request open.
+func (c *call) withSandbox(ctx context.Context, f func(Sandbox) error) error {
+	return c.server.handles.withSandbox(ctx, c.id, c.checkedOwner(f))
 }
 
-// askSandbox carries out a request that needs a handle of the sandbox for a moment.
-func (c *call) askSandbox(ctx context.Context) (a *protocol.Answer, err error) {
-	r := &c.request
-	a = &protocol.Answer{}
-	err = c.server.handles.withSandbox(ctx, r.ID, c.checkedOwner(func(box Sandbox) error {
-		switch r.Op {
-		case protocol.OpExecs:
-			a.Execs, err = box.Execs(ctx)
-		case protocol.OpStats:
-			var stats spec.Stats
-			stats, err = box.Stats(ctx)
-			a.Stats = &stats
-		case protocol.OpPause:
-			err = box.Pause(ctx)
-		case protocol.OpResume:
-			err = box.Resume(ctx)
-		case protocol.OpUpdate:
-			if r.Limits == nil {
-				return &fault.ConfigError{Reason: "update without limits"}
-			}
-			if err := c.peer.allowLimits(r.Limits, false); err != nil {
-				return err
-			}
-			err = box.Update(ctx, *r.Limits)
-		case protocol.OpNetwork:
-			if r.Network == nil {
-				return &fault.ConfigError{Reason: "network without a request"}
-			}
-			if r.Network.Named, err = c.peer.allowGrant(r.Network.Grant); err != nil {
-				return err
-			}
-			if r.Network.Upstream, err = c.peer.setUpstream(r.Network.Grant, r.Network.Upstream); err != nil {
-				return err
-			}
-			var change spec.NetworkChange
-			change, err = box.ChangeNetwork(ctx, *r.Network)
-			a.Network = &change
-		case protocol.OpUndo:
-			err = box.Undo(ctx, r.Count)
-		case protocol.OpDiscard:
-			err = box.Discard(ctx)
-		case protocol.OpSnapshot:
-			err = box.Snapshot(ctx, r.Snapshot)
-		case protocol.OpWorkspace:
-			err = c.setWorkspace(ctx, box)
-		default:
-			return &fault.ConfigError{Reason: fmt.Sprintf("operation %.64q: this launcher does not know it", r.Op)}
-		}
-		return err
-	}))
-	return a, err
-}
-
-// sendFile gives the client a file that open has opened.
-func (c *call) sendFile(ctx context.Context, open func(Sandbox) (*os.File, error)) error {
-	var f *os.File
-	err := c.server.handles.withSandbox(ctx, c.request.ID, c.checkedOwner(func(box Sandbox) (err error) {
-		f, err = open(box)
-		return err
-	}))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return c.deliver(ctx, &protocol.Answer{}, f)
-}
-
-// networkLog sends the events of the proxied network. With Follow it goes on until the client disconnects or the
+// networkLog sends the events of the proxied network. To follow is to go on until the client disconnects or the
 // sandbox is removed.
-func (c *call) networkLog(ctx context.Context) (*protocol.Answer, error) {
+func networkLog(ctx context.Context, to answers[*spec.NetworkEvent], follows *bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(c.server.draining, cancel)()
+	defer context.AfterFunc(to.server.draining, cancel)()
 	var events iter.Seq2[spec.NetworkEvent, error]
-	err := c.server.handles.withSandbox(ctx, c.request.ID, c.checkedOwner(func(box Sandbox) error {
-		events = box.NetworkEvents(ctx, c.request.Follow)
+	err := to.withSandbox(ctx, func(box Sandbox) error {
+		events = box.NetworkEvents(ctx, *follows)
 		return nil
-	}))
+	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for event, err := range events {
 		if err == nil {
-			err = c.deliver(ctx, &protocol.Answer{NetworkEvent: &event})
+			err = to.deliver(ctx, &event)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return &protocol.Answer{}, nil
+	to.answer(nil)
+	return nil
 }
 
-// checkVisible refuses a sandbox of another user, as if it did not exist.
+// checkVisible refuses a sandbox of another user, as if it did not exist. It notes the id.
 func (c *call) checkVisible(ctx context.Context, id string) error {
 	if !isID(id) {
 		return &fault.SandboxError{ID: fmt.Sprintf("%.64q", id), Err: fault.ErrNotFound}
 	}
+	c.id = id
 	if c.peer.all {
 		return nil
 	}
@@ -474,21 +327,38 @@ func isID(s string) bool {
 	return s != "" && s != "." && s != ".." && len(s) <= 255 && strings.Trim(s, idLetters) == ""
 }
 
-func (c *call) list(ctx context.Context) (*protocol.Answer, error) {
+func list(ctx context.Context, c *call, _ protocol.None) ([]spec.Info, error) {
 	seen, err := c.server.core.List(ctx, c.peer.owns)
-	if err != nil && seen == nil {
-		return nil, err
-	}
-	if err != nil {
+	if err != nil && seen != nil {
 		c.log().Error("list the sandboxes", "error", err)
+		err = nil
 	}
-	return &protocol.Answer{List: seen}, nil
+	return seen, err
 }
 
-// untieOf is the question of an untie. Without one, each directory that was ever renamed back is an error.
-func untieOf(r *protocol.Request) protocol.Untie {
-	if r.Untie == nil {
-		return protocol.Untie{Directories: true}
+func info(ctx context.Context, c *call, _ protocol.None) (spec.Info, error) {
+	i, err := c.server.core.Info(ctx, c.id)
+	if err == nil && !c.peer.sees(i) { // the sandbox has got another owner since checkVisible
+		err = &fault.SandboxError{ID: c.id, Err: fault.ErrNotFound}
 	}
-	return *r.Untie
+	return i, err
+}
+
+func execs(ctx context.Context, c *call, _ protocol.None) (all []spec.ExecInfo, err error) {
+	err = c.withSandbox(ctx, func(box Sandbox) (err error) {
+		all, err = box.Execs(ctx)
+		return err
+	})
+	return all, err
+}
+
+func allowUpdate(_ context.Context, c *call, l *spec.Limits) error {
+	return c.peer.allowLimits(l, false)
+}
+
+func allowNetwork(_ context.Context, c *call, n *protocol.NetworkRequest) (err error) {
+	if n.Named, err = c.peer.allowGrant(n.Grant); err == nil {
+		n.Upstream, err = c.peer.setUpstream(n.Grant, n.Upstream)
+	}
+	return err
 }

@@ -11,24 +11,31 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// create makes a sandbox. If the client disconnects before it confirms the sandbox, create removes
-// the sandbox again.
-func (c *call) create(ctx context.Context) error {
-	r := c.request.Create
+// allowCreate holds a new sandbox to the rule.
+func allowCreate(ctx context.Context, c *call, q *protocol.CreateRequest) error {
+	r := q.Create
 	if r == nil {
 		return &fault.ConfigError{Reason: "create without a configuration"}
 	}
 	if r.Name != "" && !isID(r.Name) {
 		return &fault.ConfigError{Reason: fmt.Sprintf("invalid name %.64q: use 1 to 128 letters, digits, and any of _+-. and begin with a letter, a digit or _", r.Name)}
 	}
-	files, err := byPath(c.request.Paths, c.files)
+	files, err := byPath(q.Paths, c.files)
 	if err != nil {
 		return err
 	}
 	if err := c.resolve(ctx, r); err != nil {
 		return err
 	}
-	if err := c.peer.allow(r, files); err != nil {
+	return c.peer.allow(r, files)
+}
+
+// create makes a sandbox. If the client disconnects before it confirms the sandbox, create removes
+// the sandbox again.
+func create(ctx context.Context, to answers[spec.Info], q *protocol.CreateRequest) error {
+	c, r := to.call, q.Create
+	files, err := byPath(q.Paths, c.files)
+	if err != nil {
 		return err
 	}
 	c.making.Store(true)
@@ -37,9 +44,10 @@ func (c *call) create(ctx context.Context) error {
 		return err
 	}
 	tied, unnamed, reused := r.Tied, r.Name == "", i.Reused
+	*q = protocol.CreateRequest{}
 	c.doneWithRequest()
 	// Ignore an error here: a client that does not read the answer does not confirm the sandbox.
-	err = c.answerFrom(context.WithoutCancel(ctx), func() (*protocol.Answer, error) { return &protocol.Answer{Info: &i}, nil })
+	err = to.answerFrom(context.WithoutCancel(ctx), func() (spec.Info, error) { return i, nil })
 	if reused {
 		return err
 	}

@@ -58,24 +58,24 @@ func newEvents(hs *handles, core Core, log userLog) *events {
 }
 
 // follow sends events to a client until it disconnects.
-func (c *call) follow(ctx context.Context) error {
+func follow(ctx context.Context, to answers[*spec.Event], _ *protocol.None) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(c.server.draining, cancel)()
-	e := c.server.events
-	s, err := e.subscribe(ctx, c.peer)
+	defer context.AfterFunc(to.server.draining, cancel)()
+	e := to.server.events
+	s, err := e.subscribe(ctx, to.peer)
 	if err != nil {
 		return err
 	}
 	defer e.unsubscribe(s)
-	c.answer(&protocol.Answer{}) // from now on the client gets all events
+	to.answer(nil) // from now on the client gets all events
 	for {
 		select {
 		case event := <-s.queue:
 			if lost := e.takeLost(s); lost > 0 {
-				c.answer(&protocol.Answer{Event: &spec.Event{Type: spec.EventLost, Time: event.Time, Lost: lost}})
+				to.answer(&spec.Event{Type: spec.EventLost, Time: event.Time, Lost: lost})
 			}
-			c.answer(&protocol.Answer{Event: &event})
+			to.answer(&event)
 		case <-ctx.Done():
 			return errEnding
 		}

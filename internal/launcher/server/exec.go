@@ -16,23 +16,34 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// start starts a command and serves it until its end.
-func (c *call) start(ctx context.Context) error {
-	if c.request.Command == nil {
+// allowStart holds the files and the output of a command to the rule.
+func allowStart(_ context.Context, c *call, q *protocol.StartRequest) error {
+	if q.Command == nil {
 		return &fault.ConfigError{Reason: "start without a command"}
 	}
-	files, err := stdio(c.request.Stdio, c.files)
+	files, err := stdio(q.Stdio, c.files)
 	if err != nil {
 		return err
 	}
 	if err := c.peer.ownPipes(files); err != nil {
 		return err
 	}
-	r, h, err := c.startCommand(ctx, files)
+	return c.peer.allowOutput(&q.Command.Command)
+}
+
+// runCommand starts a command and serves it until its end.
+func runCommand(ctx context.Context, to commandAnswers, q *protocol.StartRequest) error {
+	c := to.call
+	files, err := stdio(q.Stdio, c.files)
+	if err != nil {
+		return err
+	}
+	r, h, err := c.startCommand(ctx, q.Command, files)
 	if err != nil {
 		return err
 	}
 	defer c.server.handles.release(h)
+	*q = protocol.StartRequest{}
 	c.doneWithRequest()
 	// The command has the files now. As long as the launcher held copies, the client would not
 	// see the end of the output.
@@ -40,44 +51,44 @@ func (c *call) start(ctx context.Context) error {
 	c.peer.leaveDescriptors(len(c.files))
 	c.held -= len(c.files)
 	c.files = nil
-	return c.serveCommand(ctx, h, r)
+	return serveCommand(ctx, to, h, r)
 }
 
-// startCommand starts the command of the request.
-func (c *call) startCommand(ctx context.Context, files [3]*os.File) (*runningCommand, *handle, error) {
-	if c.request.Command.Files {
-		if !reflect.DeepEqual(c.request.Command, &protocol.WireCommand{Files: true}) {
+// startCommand starts a command.
+func (c *call) startCommand(ctx context.Context, w *protocol.WireCommand, files [3]*os.File) (*runningCommand, *handle, error) {
+	if w.Files {
+		if !reflect.DeepEqual(w, &protocol.WireCommand{Files: true}) {
 			return nil, nil, &fault.ConfigError{Reason: "a command that serves the sandbox's files takes no other settings"}
 		}
 		return c.run(ctx, &runningCommand{}, func(box Sandbox) (Process, error) { return box.StartFiles(ctx, files) })
 	}
-	command := c.request.Command.Plain()
-	if err := c.peer.allowOutput(&command); err != nil {
-		return nil, nil, err
-	}
+	command := w.Plain()
 	r := &runningCommand{detached: command.Detached, abandoned: command.Detached, starts: command.Detached,
 		tell: command.Terminal != nil || command.Detached}
 	return c.run(ctx, r, func(box Sandbox) (Process, error) { return box.Start(ctx, command, files) })
 }
 
-// attach serves a detached command.
-func (c *call) attach(ctx context.Context) error {
-	if !isID(c.request.Exec) {
-		return &fault.SandboxError{ID: c.request.ID, Err: fmt.Errorf("exec %.64q %w", c.request.Exec, fault.ErrNotFound)}
+// commandAnswers tell of a command.
+type commandAnswers = answers[protocol.CommandAnswer]
+
+// attachCommand serves a detached command.
+func attachCommand(ctx context.Context, to commandAnswers, exec *string) error {
+	if !isID(*exec) {
+		return &fault.SandboxError{ID: to.id, Err: fmt.Errorf("exec %.64q %w", *exec, fault.ErrNotFound)}
 	}
-	r, h, err := c.run(ctx, &runningCommand{detached: true, tell: true}, func(box Sandbox) (Process, error) {
-		return box.Attach(ctx, c.request.Exec)
+	r, h, err := to.run(ctx, &runningCommand{detached: true, tell: true}, func(box Sandbox) (Process, error) {
+		return box.Attach(ctx, *exec)
 	})
 	if err != nil {
 		return err
 	}
-	defer c.server.handles.release(h)
-	return c.serveCommand(ctx, h, r)
+	defer to.server.handles.release(h)
+	return serveCommand(ctx, to, h, r)
 }
 
 // run gives r the process of the request's sandbox. The caller releases the handle.
 func (c *call) run(ctx context.Context, r *runningCommand, process func(Sandbox) (Process, error)) (*runningCommand, *handle, error) {
-	h, err := c.server.handles.hold(ctx, c.request.ID, c.checkedOwner(func(box Sandbox) (err error) {
+	h, err := c.server.handles.hold(ctx, c.id, c.checkedOwner(func(box Sandbox) (err error) {
 		r.Process, err = process(box)
 		return err
 	}))
@@ -125,14 +136,15 @@ type runningCommand struct {
 
 // serveCommand serves a command until it ends or the client disconnects. If the client disconnects, serveCommand
 // kills a command that is not detached.
-func (c *call) serveCommand(ctx context.Context, h *handle, r *runningCommand) (err error) {
+func serveCommand(ctx context.Context, to commandAnswers, h *handle, r *runningCommand) (err error) {
+	c := to.call
 	r.asked, r.tellJoin = make(chan struct{}), make(chan struct{})
 	client := ctx // ends with the client, and not when the launcher drains
 	ctx, cancel := context.WithCancel(ctx)
 	over := make(chan struct{})
 	var telling sync.WaitGroup
 	if r.Joining() != nil {
-		telling.Go(func() { c.watchJoin(r, over) })
+		telling.Go(func() { watchJoin(to, r, over) })
 	}
 	defer func() {
 		cancel()
@@ -143,38 +155,18 @@ func (c *call) serveCommand(ctx context.Context, h *handle, r *runningCommand) (
 			c.endAbandoned(r)
 		}
 		if err := r.Close(); err != nil {
-			c.log().Error("end a command", "id", c.request.ID, "exec", r.ID(), "error", err)
+			c.log().Error("end a command", "id", c.id, "exec", r.ID(), "error", err)
 		}
 		if errors.Is(err, fault.ErrNotRunning) || errors.Is(err, fault.ErrNotFound) {
 			c.server.handles.forget(h)
 		}
 	}()
-	told, ends := r.tell, false
-	c.takeControls(func(control protocol.Control) {
-		if control.Tell && !told {
-			told = true
-			telling.Go(func() {
-				defer c.recover()
-				// If the command does not run, the answer about its end says so.
-				if r.Started(ctx) == nil {
-					_ = c.sendStarted(r.Process) // listen notices a client that is gone
-				}
-			})
-		}
-		if control.End && !ends {
-			ends = true
-			telling.Go(func() {
-				defer c.recover()
-				_ = r.Terminate() // the answer about its end says so
-			})
-		}
-		r.control(control)
-	})
+	c.takeControls(controls(ctx, to, r, &telling))
 	if r.tell {
 		if err := r.Started(ctx); err != nil {
 			return err
 		}
-		if err := c.sendStarted(r.Process); err != nil {
+		if err := sendStarted(to, r.Process); err != nil {
 			return err
 		}
 		c.noteKnown(r)
@@ -197,13 +189,39 @@ func (c *call) serveCommand(ctx context.Context, h *handle, r *runningCommand) (
 		return err
 	}
 	c.server.noteEnd(h, result)
-	c.result(client, result)
+	sendResult(client, to, result)
 	return nil
+}
+
+// controls returns the function that carries out the controls of the client. telling waits for the work that it begins.
+func controls(ctx context.Context, to commandAnswers, r *runningCommand, telling *sync.WaitGroup) func(protocol.Control) {
+	told, ends := r.tell, false
+	return func(control protocol.Control) {
+		if control.Tell && !told {
+			told = true
+			telling.Go(func() {
+				defer to.recover()
+				// If the command does not run, the answer about its end says so.
+				if r.Started(ctx) == nil {
+					_ = sendStarted(to, r.Process) // listen notices a client that is gone
+				}
+			})
+		}
+		if control.End && !ends {
+			ends = true
+			telling.Go(func() {
+				defer to.recover()
+				_ = r.Terminate() // the answer about its end says so
+			})
+		}
+		r.control(control)
+	}
 }
 
 // watchJoin notes that the writes of a transaction join, and tells the client if it asks for that. It
 // returns once the client has got the Result.
-func (c *call) watchJoin(r *runningCommand, over <-chan struct{}) {
+func watchJoin(to commandAnswers, r *runningCommand, over <-chan struct{}) {
+	c := to.call
 	defer c.recover()
 	select {
 	case <-r.Joining():
@@ -215,7 +233,7 @@ func (c *call) watchJoin(r *runningCommand, over <-chan struct{}) {
 	c.joining.Store(true)
 	select {
 	case <-r.tellJoin:
-		c.answer(&protocol.Answer{Joining: true})
+		to.answer(protocol.CommandAnswer{Joining: true})
 		<-over
 	case <-over:
 	}
@@ -243,20 +261,20 @@ func (c *call) endAbandoned(r *runningCommand) {
 		_, err = r.Wait(ctx)
 	}
 	if err != nil {
-		c.log().Error("end a detached command whose client has gone", "id", c.request.ID, "exec", r.ID(), "error", err)
+		c.log().Error("end a detached command whose client has gone", "id", c.id, "exec", r.ID(), "error", err)
 	}
 }
 
-// result sends a Result. A client can take it late, and a Result that is lost cannot be asked for again. So only the
+// sendResult sends a Result. A client can take it late, and a Result that is lost cannot be asked for again. So only the
 // paths of changed files are bounded: a client that does not read its Results gets the next ones without them.
-func (c *call) result(client context.Context, r spec.Result) {
-	body := c.encode(&protocol.Answer{Result: protocol.NewWireResult(r)})
+func sendResult(client context.Context, to commandAnswers, r spec.Result) {
+	body := to.encode(protocol.CommandAnswer{Result: protocol.NewWireResult(r)})
 	if len(body) > smallAnswer {
-		if c.peer.results.TryAcquire(1) {
-			defer c.peer.results.Release(1)
+		if to.peer.results.TryAcquire(1) {
+			defer to.peer.results.Release(1)
 		} else {
 			r.Files = &spec.Files{Truncated: true}
-			body = c.encode(&protocol.Answer{Result: protocol.NewWireResult(r)})
+			body = to.encode(protocol.CommandAnswer{Result: protocol.NewWireResult(r)})
 		}
 	}
 	if client.Err() != nil { // the launcher ends: it has waited for a join only
@@ -265,7 +283,7 @@ func (c *call) result(client context.Context, r spec.Result) {
 		defer cancel()
 	}
 	if body != nil {
-		_ = c.channel.Send(client, body) // listen notices a client that is gone
+		_ = to.channel.Send(client, body) // listen notices a client that is gone
 	}
 }
 
@@ -299,7 +317,7 @@ func (r *runningCommand) control(control protocol.Control) {
 }
 
 // sendStarted sends the answer that the command runs, with its files.
-func (c *call) sendStarted(p Process) error {
+func sendStarted(to commandAnswers, p Process) error {
 	started := &protocol.Started{Exec: p.ID()}
 	var files []*os.File
 	give := func(kind protocol.FileKind, f *os.File) {
@@ -317,5 +335,5 @@ func (c *call) sendStarted(p Process) error {
 		give(protocol.FileStdout, stdout.File)
 		give(protocol.FileStderr, stderr.File)
 	}
-	return c.channel.Send(context.Background(), c.encode(&protocol.Answer{Started: started}), files...)
+	return to.channel.Send(context.Background(), to.encode(protocol.CommandAnswer{Started: started}), files...)
 }

@@ -12,118 +12,103 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// An imageOperation carries out a request about the images of a user. Its answer is nil if it has sent all answers
-// itself.
-type imageOperation func(ctx context.Context, c *call, u images.User, r *protocol.ImageRequest) (*protocol.Answer, error)
-
-var imageOperations = map[protocol.Op]imageOperation{
-	protocol.OpImagePull:   pullImage,
-	protocol.OpImageLayer:  addImageLayer,
-	protocol.OpImageAdd:    addImage,
-	protocol.OpImages:      listImages,
-	protocol.OpImage:       inspectImage,
-	protocol.OpImageRemove: removeImage,
-	protocol.OpImagePrune:  pruneImages,
-	protocol.OpImageVerify: verifyImage,
-}
-
 // errNoImages refuses a request about images.
 var errNoImages = refused(`images; a rule with "images": "10g" allows 10 GiB of them (docs/launcher.md)`)
 
-// images carries out a request about images if the rule allows images.
-func (c *call) images(ctx context.Context, f imageOperation) (*protocol.Answer, error) {
-	u := images.User{UID: c.peer.uid}
+// allowImages refuses all requests about images if the rule does not allow images.
+func allowImages[Q any](_ context.Context, c *call, _ *Q) error {
+	if !c.peer.all && c.peer.Images == 0 {
+		return errNoImages
+	}
+	return nil
+}
+
+// imageUser is the user of images. maxBytes bounds an uncompressed layer, if it is not zero.
+func (c *call) imageUser(maxBytes int64) (images.User, error) {
+	if maxBytes < 0 {
+		return images.User{}, &fault.ConfigError{Reason: fmt.Sprintf("invalid bound of %d bytes for a layer: use a positive number", maxBytes)}
+	}
+	u := images.User{UID: c.peer.uid, LayerBytes: maxBytes}
 	if !c.peer.all {
-		if c.peer.Images == 0 {
-			return nil, errNoImages
-		}
 		u.MaxBytes = int64(c.peer.Images)
 	}
-	r := c.request.Image
-	if r == nil {
-		r = &protocol.ImageRequest{}
-	}
-	if r.MaxBytes < 0 {
-		return nil, &fault.ConfigError{Reason: fmt.Sprintf("invalid bound of %d bytes for a layer: use a positive number", r.MaxBytes)}
-	}
-	u.LayerBytes = r.MaxBytes
-	return f(ctx, c, u, r)
+	return u, nil
 }
 
 func (c *call) keeper() *images.Keeper { return c.server.core.ImageKeeper() }
 
 // pullImage keeps the user's layers from removals until the client ends the call.
-func pullImage(ctx context.Context, c *call, u images.User, r *protocol.ImageRequest) (*protocol.Answer, error) {
+func pullImage(ctx context.Context, to answers[[]string], layers *[]string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(c.server.draining, cancel)()
-	end, lacks, err := c.keeper().Pull(ctx, u, r.Layers)
+	defer context.AfterFunc(to.server.draining, cancel)()
+	u, err := to.imageUser(0)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	end, lacks, err := to.keeper().Pull(ctx, u, *layers)
+	if err != nil {
+		return err
 	}
 	defer end()
-	c.doneWithRequest()
-	if err := c.deliver(ctx, &protocol.Answer{Lacks: &lacks}); err != nil {
-		return nil, err
+	*layers = nil
+	to.doneWithRequest()
+	if err := to.deliver(ctx, lacks); err != nil {
+		return err
 	}
 	<-ctx.Done()
-	return nil, nil
+	return nil
 }
 
 // layerTime bounds how long a client may take to hand in a layer.
 const layerTime = 2 * time.Hour
 
-func addImageLayer(ctx context.Context, c *call, u images.User, r *protocol.ImageRequest) (*protocol.Answer, error) {
-	if len(r.Layers) != 1 || len(c.files) != 1 {
-		return nil, &fault.ConfigError{Reason: fmt.Sprintf("%d layers with %d descriptors; one of each is added at a time", len(r.Layers), len(c.files))}
+func addImageLayer(ctx context.Context, c *call, l protocol.ImageLayer) (a protocol.None, err error) {
+	if len(c.files) != 1 {
+		return a, &fault.ConfigError{Reason: fmt.Sprintf("a layer with %d descriptors; one layer is added at a time", len(c.files))}
+	}
+	u, err := c.imageUser(l.MaxBytes)
+	if err != nil {
+		return a, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, layerTime, errors.New("the layer was not complete in time"))
 	defer cancel()
-	return &protocol.Answer{}, c.building(ctx, func() error {
-		return c.keeper().AddLayer(ctx, u, r.Layers[0], c.files[0])
-	})
+	return a, c.building(ctx, func() error { return c.keeper().AddLayer(ctx, u, l.DiffID, c.files[0]) })
 }
 
-func addImage(ctx context.Context, c *call, u images.User, r *protocol.ImageRequest) (*protocol.Answer, error) {
-	if r.Add == nil {
-		return nil, &fault.ConfigError{Reason: "no image to add"}
+func addImage(ctx context.Context, c *call, add protocol.AddImage) (image spec.Image, err error) {
+	u, err := c.imageUser(add.MaxBytes)
+	if err != nil {
+		return image, err
 	}
-	var image spec.Image
-	err := c.building(ctx, func() (err error) {
-		image, err = c.keeper().AddImage(ctx, u, *r.Add)
+	err = c.building(ctx, func() (err error) {
+		image, err = c.keeper().AddImage(ctx, u, add)
 		return err
 	})
-	return &protocol.Answer{Image: &image}, err
+	return image, err
 }
 
-func listImages(ctx context.Context, c *call, u images.User, _ *protocol.ImageRequest) (*protocol.Answer, error) {
-	return nil, c.answerFrom(ctx, func() (*protocol.Answer, error) {
-		all, err := c.keeper().List(ctx, u.UID)
-		return &protocol.Answer{Images: all}, err
-	})
+func listImages(ctx context.Context, c *call, _ protocol.None) ([]spec.Image, error) {
+	return c.keeper().List(ctx, c.peer.uid)
 }
 
-func inspectImage(ctx context.Context, c *call, u images.User, r *protocol.ImageRequest) (*protocol.Answer, error) {
-	return nil, c.answerFrom(ctx, func() (*protocol.Answer, error) {
-		image, err := c.keeper().Inspect(ctx, u.UID, r.Name)
-		config := []byte(image.Config) // JSON in JSON would lose its spaces, and the digest is of all bytes
-		image.Config = nil
-		return &protocol.Answer{Image: &image, ImageConfig: config}, err
-	})
+func inspectImage(ctx context.Context, c *call, name string) (protocol.WireImage, error) {
+	image, err := c.keeper().Inspect(ctx, c.peer.uid, name)
+	w := protocol.WireImage{Image: image, Config: image.Config}
+	w.Image.Config = nil
+	return w, err
 }
 
-func removeImage(ctx context.Context, c *call, u images.User, r *protocol.ImageRequest) (*protocol.Answer, error) {
-	removed, err := c.keeper().Remove(ctx, u.UID, r.Name)
-	return &protocol.Answer{RemovedImages: &removed}, err
+func removeImage(ctx context.Context, c *call, name string) (spec.RemovedImages, error) {
+	return c.keeper().Remove(ctx, c.peer.uid, name)
 }
 
-func pruneImages(ctx context.Context, c *call, u images.User, _ *protocol.ImageRequest) (*protocol.Answer, error) {
-	removed, err := c.keeper().Prune(ctx, u.UID)
-	return &protocol.Answer{RemovedImages: &removed}, err
+func pruneImages(ctx context.Context, c *call, _ protocol.None) (spec.RemovedImages, error) {
+	return c.keeper().Prune(ctx, c.peer.uid)
 }
 
-func verifyImage(ctx context.Context, c *call, u images.User, r *protocol.ImageRequest) (*protocol.Answer, error) {
-	return &protocol.Answer{}, c.building(ctx, func() error { return c.keeper().Verify(ctx, u.UID, r.Name) })
+func verifyImage(ctx context.Context, c *call, name string) (a protocol.None, err error) {
+	return a, c.building(ctx, func() error { return c.keeper().Verify(ctx, c.peer.uid, name) })
 }
 
 // building calls f when the user has a place for a child that reads an image.

@@ -60,7 +60,7 @@ func TestAFullSocketEndsWithTheLauncherAfterAJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(pair[0])
-	body := `{"op":"start","id":"box","command":{"args":["join"]}}`
+	body := about("start", "box", `{"command":{"args":["join"]}}`)
 	if _, err := unix.Write(pair[0], []byte(frame(0, body)+frame(0, `{"tell_join":true}`))); err != nil {
 		t.Fatal(err)
 	}

@@ -17,11 +17,11 @@ import (
 // withFiles calls f with the peer's sandbox, which may have stopped. It keeps no handle of a
 // stopped sandbox.
 func (c *call) withFiles(ctx context.Context, f func(Sandbox) error) error {
-	err := c.server.handles.withSandbox(ctx, c.request.ID, c.checkedOwner(f))
+	err := c.withSandbox(ctx, f)
 	if !errors.Is(err, fault.ErrNotRunning) {
 		return err
 	}
-	box, err := c.server.core.OpenStopped(ctx, c.request.ID)
+	box, err := c.server.core.OpenStopped(ctx, c.id)
 	if err != nil {
 		return err
 	}
@@ -31,19 +31,19 @@ func (c *call) withFiles(ctx context.Context, f func(Sandbox) error) error {
 
 // layers hands out the writes of a sandbox: one tree in each answer, followed by answers with the
 // tree's lists.
-func (c *call) layers(ctx context.Context) (*protocol.Answer, error) {
-	if err := c.peer.lists.Acquire(ctx, 1); err != nil {
-		return nil, err
+func layers(ctx context.Context, to answers[protocol.LayersAnswer], _ *protocol.None) error {
+	if err := to.peer.lists.Acquire(ctx, 1); err != nil {
+		return err
 	}
-	defer c.peer.lists.Release(1)
+	defer to.peer.lists.Release(1)
 	var trees []launcher.HeldTree
-	err := c.withFiles(ctx, func(box Sandbox) (err error) {
+	err := to.withFiles(ctx, func(box Sandbox) (err error) {
 		// Other peers than root have only the rights of the trees' owner.
-		trees, err = box.Layers(ctx, !c.peer.all)
+		trees, err = box.Layers(ctx, !to.peer.all)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() {
 		for i := range trees {
@@ -51,16 +51,17 @@ func (c *call) layers(ctx context.Context) (*protocol.Answer, error) {
 		}
 	}()
 	for i := range trees {
-		if err := c.sendTree(ctx, &trees[i]); err != nil {
-			return nil, err
+		if err := sendTree(ctx, to, &trees[i]); err != nil {
+			return err
 		}
 		_ = trees[i].Close() // as above
 	}
-	return &protocol.Answer{}, nil
+	to.answer(protocol.LayersAnswer{})
+	return nil
 }
 
 // sendTree sends one tree with the descriptors of its layers, and then its lists.
-func (c *call) sendTree(ctx context.Context, t *launcher.HeldTree) error {
+func sendTree(ctx context.Context, to answers[protocol.LayersAnswer], t *launcher.HeldTree) error {
 	w := &protocol.WireTree{OverlayHead: t.OverlayHead, Stamped: t.Stamped(), Found: t.Host != nil}
 	var files []*os.File
 	for _, l := range t.Layers {
@@ -73,14 +74,14 @@ func (c *call) sendTree(ctx context.Context, t *launcher.HeldTree) error {
 	if len(files) > channel.MaxFiles {
 		return fmt.Errorf("%s has %d layers, more than can be handed out", t.Path, len(t.Layers))
 	}
-	if err := c.deliver(ctx, &protocol.Answer{Tree: w}, files...); err != nil {
+	if err := to.deliver(ctx, protocol.LayersAnswer{Tree: w}, files...); err != nil {
 		return err
 	}
 	for i, listed := range w.Listed {
 		if !listed {
 			continue
 		}
-		err := c.sendList(ctx, func(w io.Writer) error { return t.WriteMarks(ctx, i, w) })
+		err := sendList(ctx, to, func(w io.Writer) error { return t.WriteMarks(ctx, i, w) })
 		if err != nil {
 			return err
 		}
@@ -88,12 +89,12 @@ func (c *call) sendTree(ctx context.Context, t *launcher.HeldTree) error {
 	if !w.Stamped {
 		return nil
 	}
-	return c.sendList(ctx, t.WriteStamps)
+	return sendList(ctx, to, t.WriteStamps)
 }
 
 // sendList sends a list in pieces.
-func (c *call) sendList(ctx context.Context, write func(io.Writer) error) error {
-	p := &pieces{ctx: ctx, call: c}
+func sendList(ctx context.Context, to answers[protocol.LayersAnswer], write func(io.Writer) error) error {
+	p := &pieces{ctx, to}
 	out := bufio.NewWriterSize(p, protocol.PieceSize)
 	if err := write(out); err != nil {
 		return err
@@ -101,19 +102,19 @@ func (c *call) sendList(ctx context.Context, write func(io.Writer) error) error 
 	if err := out.Flush(); err != nil {
 		return err
 	}
-	return c.deliver(ctx, &protocol.Answer{Piece: &protocol.Piece{Last: true}})
+	return to.deliver(ctx, protocol.LayersAnswer{Piece: &protocol.Piece{Last: true}})
 }
 
 // pieces send the bytes that are written to them.
 type pieces struct {
-	ctx  context.Context
-	call *call
+	ctx context.Context
+	to  answers[protocol.LayersAnswer]
 }
 
 func (p *pieces) Write(b []byte) (n int, err error) {
 	for len(b) > 0 {
 		some := b[:min(len(b), protocol.PieceSize)]
-		if err := p.call.deliver(p.ctx, &protocol.Answer{Piece: &protocol.Piece{Bytes: some}}); err != nil {
+		if err := p.to.deliver(p.ctx, protocol.LayersAnswer{Piece: &protocol.Piece{Bytes: some}}); err != nil {
 			return n, err
 		}
 		n, b = n+len(some), b[len(some):]

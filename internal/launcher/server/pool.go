@@ -1,23 +1,30 @@
 package server
 
-import "github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
+import (
+	"context"
 
-// pool answers with the counts of the launcher's pool. A user sees the counts of the user's own
-// sandboxes, and cannot change the pool.
-func (c *call) pool() (*protocol.Answer, error) {
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// allowPool refuses new bounds of the pool from a user with a rule.
+func allowPool(_ context.Context, c *call, bounds **spec.PoolConfig) error {
+	if *bounds != nil && !c.peer.all {
+		return refused("only root changes the bounds of the pool")
+	}
+	return nil
+}
+
+// pool answers with the counts of the launcher's pool. A user sees the counts of the user's own sandboxes.
+func pool(_ context.Context, c *call, bounds *spec.PoolConfig) (spec.PoolStats, error) {
 	core := c.server.core
-	if bounds := c.request.Pool; bounds != nil {
-		if !c.peer.all {
-			return nil, refused("only root changes the bounds of the pool")
-		}
+	if bounds != nil {
 		if err := core.ResizePool(*bounds); err != nil {
-			return nil, err
+			return spec.PoolStats{}, err
 		}
 	}
 	var user *uint32
 	if !c.peer.all {
 		user = &c.peer.uid
 	}
-	stats, err := core.PoolStats(user)
-	return &protocol.Answer{Pool: &stats}, err
+	return core.PoolStats(user)
 }

@@ -368,7 +368,7 @@ func TestTheRuleSeesTheOverlaysOfASnapshot(t *testing.T) {
 	h := newHostileClient(t, w, 1001)
 	h.hello()
 	for snap, refused := range map[string]bool{"bare": false, "overlaid": true} {
-		a, err := answer(t, h.call(frame(0, `{"op":"create","create":{"from":"`+snap+`","config":{}}}`)))
+		a, err := answer(t, h.call(frame(0, ask("create", `{"create":{"from":"`+snap+`","config":{}}}`))))
 		if err != nil {
 			t.Fatal(err)
 		}

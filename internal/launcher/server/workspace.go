@@ -4,23 +4,28 @@ import (
 	"context"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fault"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/protocol"
 )
 
-// setWorkspace gives a sandbox that is up another workspace. The peer's rule must allow the
-// directory, as for a new sandbox.
-func (c *call) setWorkspace(ctx context.Context, box Sandbox) error {
-	dir := c.request.Workspace
-	if dir == "" {
+// allowWorkspace holds the directory to the rule, as for a new sandbox.
+func allowWorkspace(_ context.Context, c *call, q *protocol.WorkspaceRequest) error {
+	if q.Workspace == "" {
 		return &fault.ConfigError{Reason: "workspace without a directory"}
 	}
-	files, err := byPath(c.request.Paths, c.files)
-	if err != nil {
+	files, err := byPath(q.Paths, c.files)
+	if err != nil || c.peer.all {
 		return err
 	}
-	if !c.peer.all {
-		if err := c.peer.allowSource(dir, files[dir]); err != nil {
-			return err
-		}
+	return c.peer.allowSource(q.Workspace, files[q.Workspace])
+}
+
+// setWorkspace gives a sandbox that is up another workspace.
+func setWorkspace(ctx context.Context, c *call, q protocol.WorkspaceRequest) (a protocol.None, err error) {
+	files, err := byPath(q.Paths, c.files)
+	if err != nil {
+		return a, err
 	}
-	return box.SetWorkspace(ctx, dir, Sources{Files: files, UID: c.peer.uid, GIDs: c.groups})
+	return a, c.withSandbox(ctx, func(box Sandbox) error {
+		return box.SetWorkspace(ctx, q.Workspace, Sources{Files: files, UID: c.peer.uid, GIDs: c.groups})
+	})
 }
