@@ -270,7 +270,9 @@ func (h *hostileClient) keepLayers(ctx context.Context) error {
 }
 
 // about is a request about a sandbox.
-func about(word, id, request string) string { return word + "\n" + `{"id":"` + id + `","request":` + request + `}` }
+func about(word, id, request string) string {
+	return word + "\n" + `{"id":"` + id + `","request":` + request + `}`
+}
 
 // leaveUnread has as many calls as there may be send answers that nobody takes.
 func (h *hostileClient) leaveUnread(ctx context.Context) error {
@@ -334,7 +336,7 @@ func (h *hostileClient) runLarge(ctx context.Context) error {
 		}
 	}
 	for {
-		switch execs, err := h.client.Execs(ctx, "disk"); {
+		switch execs, err := protocol.AskAbout(ctx, h.client, protocol.OpExecs, "disk", protocol.None{}); {
 		case err != nil:
 			return fmt.Errorf("commands do not run: %w", err)
 		case len(execs) >= 40:

@@ -35,7 +35,7 @@ func TestImageClientGoesAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the layer begins", func() bool { return len(h.drafts()) == 1 })
-	if all, err := other.Images(t.Context()); err != nil || len(all) != 0 {
+	if all, err := protocol.Ask(t.Context(), other, protocol.OpImages, protocol.None{}); err != nil || len(all) != 0 {
 		t.Errorf("meanwhile: %v, %v", all, err)
 	}
 	c.Close()
@@ -48,7 +48,7 @@ func TestImageClientGoesAway(t *testing.T) {
 		_, err := w.Write(make([]byte, 100_000))
 		return errors.Is(err, unix.EPIPE)
 	})
-	if removed, err := other.PruneImages(t.Context()); err != nil || len(removed.DeletedLayers) != 0 {
+	if removed, err := protocol.Ask(t.Context(), other, protocol.OpImagePrune, protocol.None{}); err != nil || len(removed.DeletedLayers) != 0 {
 		t.Errorf("%+v, %v", removed, err)
 	}
 }

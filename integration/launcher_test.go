@@ -146,7 +146,7 @@ func TestSandboxesOutliveTheirLauncher(t *testing.T) {
 	second := s.launcher(socket)
 	c = second.client()
 	eventually(t, "what was attached to end", func() bool {
-		execs, err := c.Execs(t.Context(), "box")
+		execs, err := protocol.AskAbout(t.Context(), c, protocol.OpExecs, "box", protocol.None{})
 		return err == nil && len(execs) == 1 && execs[0].ID == detached.ID()
 	})
 	// It has begun to sleep by then, and PID 1 has reaped what was attached.

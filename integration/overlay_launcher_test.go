@@ -150,7 +150,7 @@ func TestAForkIsHeldToTheRule(t *testing.T) {
 			if _, err := c.Create(ctx, protocol.Create{Name: snap, Config: config}); err != nil {
 				return err
 			}
-			err := c.Snapshot(ctx, snap, snap)
+			err := protocol.Tell(ctx, c, protocol.OpSnapshot, snap, snap)
 			if err := errors.Join(err, c.Remove(ctx, snap)); err != nil {
 				return err
 			}
@@ -162,7 +162,7 @@ func TestAForkIsHeldToTheRule(t *testing.T) {
 	defer func() {
 		c := l.client()
 		for snap := range snaps {
-			if err := c.RemoveSnapshot(t.Context(), snap); err != nil {
+			if _, err := protocol.Ask(t.Context(), c, protocol.OpRemoveSnapshot, snap); err != nil {
 				t.Error(err)
 			}
 		}

@@ -294,7 +294,7 @@ func (i *isolatedInstance) Attach(ctx context.Context, execID string) (Execution
 }
 
 func (i *isolatedInstance) Execs(ctx context.Context) ([]ExecInfo, error) {
-	return askLauncher(ctx, i.provider, func(c *protocol.Client) ([]ExecInfo, error) { return c.Execs(ctx, i.info.ID) })
+	return askAbout(ctx, i, protocol.OpExecs, protocol.None{})
 }
 
 func (i *isolatedInstance) Describe(ctx context.Context) (Info, error) {
@@ -313,7 +313,18 @@ func (i *isolatedInstance) Describe(ctx context.Context) (Info, error) {
 }
 
 func (i *isolatedInstance) Stats(ctx context.Context) (Stats, error) {
-	return askLauncher(ctx, i.provider, func(c *protocol.Client) (Stats, error) { return c.Stats(ctx, i.info.ID) })
+	return askAbout(ctx, i, protocol.OpStats, protocol.None{})
+}
+
+// askAbout returns the answer of the launcher about the sandbox.
+func askAbout[Q, A any](ctx context.Context, i *isolatedInstance, op protocol.SandboxOp[Q, A], q Q) (A, error) {
+	return askLauncher(ctx, i.provider, func(c *protocol.Client) (A, error) { return protocol.AskAbout(ctx, c, op, i.info.ID, q) })
+}
+
+// tell is askAbout for an operation with an empty answer.
+func tell[Q any](ctx context.Context, i *isolatedInstance, op protocol.SandboxOp[Q, protocol.None], q Q) error {
+	_, err := askAbout(ctx, i, op, q)
+	return err
 }
 
 // call has the launcher do something about the sandbox.
@@ -322,15 +333,15 @@ func (i *isolatedInstance) call(ctx context.Context, do func(c *protocol.Client,
 }
 
 func (i *isolatedInstance) Pause(ctx context.Context) error {
-	return i.call(ctx, func(c *protocol.Client, id string) error { return c.Pause(ctx, id) })
+	return tell(ctx, i, protocol.OpPause, protocol.None{})
 }
 
 func (i *isolatedInstance) Resume(ctx context.Context) error {
-	return i.call(ctx, func(c *protocol.Client, id string) error { return c.Resume(ctx, id) })
+	return tell(ctx, i, protocol.OpResume, protocol.None{})
 }
 
 func (i *isolatedInstance) Update(ctx context.Context, l Limits) error {
-	return i.call(ctx, func(c *protocol.Client, id string) error { return c.Update(ctx, id, l) })
+	return tell(ctx, i, protocol.OpUpdate, l)
 }
 
 func (i *isolatedInstance) SetWorkspace(ctx context.Context, dir string) error {
@@ -346,11 +357,11 @@ func (i *isolatedInstance) Applied(ctx context.Context, tree string, stamps map[
 }
 
 func (i *isolatedInstance) Verify(ctx context.Context, sync bool) error {
-	return i.call(ctx, func(c *protocol.Client, id string) error { return c.Verify(ctx, id, sync) })
+	return tell(ctx, i, protocol.OpVerify, sync)
 }
 
 func (i *isolatedInstance) Untie(ctx context.Context, u protocol.Untie) error {
-	return i.call(ctx, func(c *protocol.Client, id string) error { return c.Untie(ctx, id, u) })
+	return tell(ctx, i, protocol.OpUntie, u)
 }
 
 func (i *isolatedInstance) Dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -360,11 +371,11 @@ func (i *isolatedInstance) Dial(ctx context.Context, network, address string) (n
 }
 
 func (i *isolatedInstance) Undo(ctx context.Context, n int) error {
-	return i.call(ctx, func(c *protocol.Client, id string) error { return c.Undo(ctx, id, n) })
+	return tell(ctx, i, protocol.OpUndo, n)
 }
 
 func (i *isolatedInstance) Snapshot(ctx context.Context, name string) error {
-	return i.call(ctx, func(c *protocol.Client, id string) error { return c.Snapshot(ctx, id, name) })
+	return tell(ctx, i, protocol.OpSnapshot, name)
 }
 
 func (i *isolatedInstance) Discard(ctx context.Context) error {
@@ -372,14 +383,19 @@ func (i *isolatedInstance) Discard(ctx context.Context) error {
 		if _, err := recoverTrees(ctx, c, i.info.Config.Overlays); err != nil {
 			return err
 		}
-		return c.Discard(ctx, id)
+		return protocol.Tell(ctx, c, protocol.OpDiscard, id, protocol.None{})
 	})
 }
 
 func (p *isolatedProvider) Snapshots(ctx context.Context) ([]string, error) {
-	return askLauncher(ctx, p, func(c *protocol.Client) ([]string, error) { return c.Snapshots(ctx) })
+	return askLauncher(ctx, p, func(c *protocol.Client) ([]string, error) {
+		return protocol.Ask(ctx, c, protocol.OpSnapshots, protocol.None{})
+	})
 }
 
 func (p *isolatedProvider) RemoveSnapshot(ctx context.Context, name string) error {
-	return p.call(ctx, func(c *protocol.Client) error { return c.RemoveSnapshot(ctx, name) })
+	_, err := askLauncher(ctx, p, func(c *protocol.Client) (protocol.None, error) {
+		return protocol.Ask(ctx, c, protocol.OpRemoveSnapshot, name)
+	})
+	return err
 }

@@ -130,7 +130,7 @@ func (i *isolatedInstance) ChangeNetwork(ctx context.Context, grant *NetworkGran
 		own.UpstreamProxy = shown
 		request.Grant, request.Upstream = &own, proxies
 	}
-	return askLauncher(ctx, i.provider, func(c *protocol.Client) (NetworkChange, error) { return c.ChangeNetwork(ctx, i.info.ID, request) })
+	return askAbout(ctx, i, protocol.OpNetwork, request)
 }
 
 // resolveUpstream parts the upstream proxy of a configuration from its password. The environment is that of this process.

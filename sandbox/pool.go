@@ -35,5 +35,5 @@ func (m *Manager) pool(ctx context.Context, c *PoolConfig) (PoolStats, error) {
 	if !ok {
 		return PoolStats{}, &ConfigError{Reason: fmt.Sprintf("the provider %q of this program has no pool", ProviderIsolated)}
 	}
-	return askLauncher(ctx, launcher, func(client *protocol.Client) (PoolStats, error) { return client.Pool(ctx, c) })
+	return askLauncher(ctx, launcher, func(client *protocol.Client) (PoolStats, error) { return protocol.Ask(ctx, client, protocol.OpPool, c) })
 }

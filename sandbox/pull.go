@@ -222,7 +222,9 @@ func (c *counter) Write(b []byte) (int, error) {
 
 // Images implements [ImageKeeper].
 func (p *isolatedProvider) Images(ctx context.Context) ([]Image, error) {
-	return askLauncher(ctx, p, func(c *protocol.Client) ([]Image, error) { return c.Images(ctx) })
+	return askLauncher(ctx, p, func(c *protocol.Client) ([]Image, error) {
+		return protocol.Ask(ctx, c, protocol.OpImages, protocol.None{})
+	})
 }
 
 // Image implements [ImageKeeper].
@@ -232,15 +234,22 @@ func (p *isolatedProvider) Image(ctx context.Context, name string) (Image, error
 
 // RemoveImage implements [ImageKeeper].
 func (p *isolatedProvider) RemoveImage(ctx context.Context, name string) (RemovedImages, error) {
-	return askLauncher(ctx, p, func(c *protocol.Client) (RemovedImages, error) { return c.RemoveImage(ctx, name) })
+	return askLauncher(ctx, p, func(c *protocol.Client) (RemovedImages, error) {
+		return protocol.Ask(ctx, c, protocol.OpImageRemove, name)
+	})
 }
 
 // PruneImages implements [ImageKeeper].
 func (p *isolatedProvider) PruneImages(ctx context.Context) (RemovedImages, error) {
-	return askLauncher(ctx, p, func(c *protocol.Client) (RemovedImages, error) { return c.PruneImages(ctx) })
+	return askLauncher(ctx, p, func(c *protocol.Client) (RemovedImages, error) {
+		return protocol.Ask(ctx, c, protocol.OpImagePrune, protocol.None{})
+	})
 }
 
 // VerifyImage implements [ImageKeeper].
 func (p *isolatedProvider) VerifyImage(ctx context.Context, name string) error {
-	return p.call(ctx, func(c *protocol.Client) error { return c.VerifyImage(ctx, name) })
+	_, err := askLauncher(ctx, p, func(c *protocol.Client) (protocol.None, error) {
+		return protocol.Ask(ctx, c, protocol.OpImageVerify, name)
+	})
+	return err
 }

@@ -150,12 +150,3 @@ func (c *Client) open(ctx context.Context, body []byte, files []*os.File, accept
 	}
 	return ours, nil
 }
-
-// receive takes one frame of a call.
-func (c *Client) receive(ctx context.Context, ch *channel.Conn) ([]byte, []*os.File, error) {
-	body, files, err := ch.Receive(ctx, channel.MaxFrame)
-	if errors.Is(err, io.EOF) {
-		err = c.lostError()
-	}
-	return body, files, err
-}

@@ -86,32 +86,9 @@ func (c *Client) AddImage(ctx context.Context, add AddImage, maxBytes int64) (sp
 	return Ask(ctx, c, OpImageAdd, add)
 }
 
-// Images are the images of the user, the last created first, without layers and configs.
-func (c *Client) Images(ctx context.Context) ([]spec.Image, error) {
-	return Ask(ctx, c, OpImages, None{})
-}
-
 // Image describes an image. Errors: ErrNotFound.
 func (c *Client) Image(ctx context.Context, name string) (spec.Image, error) {
 	a, err := Ask(ctx, c, OpImage, name)
 	a.Image.Config = a.Config
 	return a.Image, err
-}
-
-// RemoveImage removes a name of an image, and the image with its last name.
-//
-// Errors: ErrNotFound, ErrBusy if a sandbox or a snapshot uses the image.
-func (c *Client) RemoveImage(ctx context.Context, name string) (spec.RemovedImages, error) {
-	return Ask(ctx, c, OpImageRemove, name)
-}
-
-// PruneImages removes the images without a name that nothing uses, and layers that no image needs.
-func (c *Client) PruneImages(ctx context.Context) (spec.RemovedImages, error) {
-	return Ask(ctx, c, OpImagePrune, None{})
-}
-
-// VerifyImage reads all of an image. Errors: ErrNotFound, ErrDamaged.
-func (c *Client) VerifyImage(ctx context.Context, name string) error {
-	_, err := Ask(ctx, c, OpImageVerify, name)
-	return err
 }

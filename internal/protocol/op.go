@@ -3,7 +3,9 @@ package protocol
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -38,14 +40,15 @@ type About[Q any] struct {
 // A SandboxOp is an operation on one sandbox.
 type SandboxOp[Q, A any] = Op[About[Q], A]
 
-// The operations of a launcher. Those with several answers are called streams here.
+// The operations of a launcher. A stream is an operation with several answers. A user has objects of the user alone, and
+// root has those of all users.
 var (
 	// OpCreate takes the descriptors of its paths. The client confirms the answer with a Control.
 	OpCreate = Op[CreateRequest, spec.Info]{word: "create"}
 	OpList   = Op[None, []spec.Info]{word: "list"}
 	// OpEvents is a stream. Its first answer is nil: the launcher listens.
 	OpEvents = Op[None, *spec.Event]{word: "events"}
-	// OpPool changes the bounds of the pool first, if the request is not nil.
+	// OpPool answers with the counts of the pool. It changes the bounds first if the request is not nil: only root may.
 	OpPool           = Op[*spec.PoolConfig, spec.PoolStats]{word: "pool"}
 	OpSnapshots      = Op[None, []string]{word: "snapshots"}
 	OpRemoveSnapshot = Op[string, None]{word: "remove-snapshot"}
@@ -55,25 +58,32 @@ var (
 	// as the call.
 	OpImagePull = Op[[]string, []string]{word: "image-pull"}
 	// OpImageLayer takes the descriptor of the layer.
-	OpImageLayer  = Op[ImageLayer, None]{word: "image-layer"}
-	OpImageAdd    = Op[AddImage, spec.Image]{word: "image-add"}
-	OpImages      = Op[None, []spec.Image]{word: "images"}
-	OpImage       = Op[string, WireImage]{word: "image"}
+	OpImageLayer = Op[ImageLayer, None]{word: "image-layer"}
+	OpImageAdd   = Op[AddImage, spec.Image]{word: "image-add"}
+	// OpImages answers with the last created image first, without layers and configs.
+	OpImages = Op[None, []spec.Image]{word: "images"}
+	OpImage  = Op[string, WireImage]{word: "image"}
+	// OpImageRemove removes a name of an image, and the image with its last name. A sandbox or a snapshot that uses the
+	// image is ErrBusy.
 	OpImageRemove = Op[string, spec.RemovedImages]{word: "image-remove"}
+	// OpImagePrune removes the images without a name that nothing uses, and layers that no image needs.
 	OpImagePrune  = Op[None, spec.RemovedImages]{word: "image-prune"}
 	OpImageVerify = Op[string, None]{word: "image-verify"}
 
-	// OpRemove gets the time at which the sandbox was made. The zero time permits each sandbox with the id.
+	// OpRemove permits an id without a sandbox. It gets the time at which the sandbox was made. The zero time permits each
+	// sandbox with the id.
 	OpRemove = SandboxOp[time.Time, None]{word: "remove"}
 	OpInfo   = SandboxOp[None, spec.Info]{word: "info"}
 	// OpStart is a stream. It takes the descriptors of the command's files.
 	OpStart = SandboxOp[StartRequest, CommandAnswer]{word: "start", files: startFiles}
 	// OpAttach is a stream. It gets the id of a detached command.
-	OpAttach  = SandboxOp[string, CommandAnswer]{word: "attach", files: startFiles}
-	OpExecs   = SandboxOp[None, []spec.ExecInfo]{word: "execs"}
-	OpStats   = SandboxOp[None, spec.Stats]{word: "stats"}
-	OpPause   = SandboxOp[None, None]{word: "pause"}
-	OpResume  = SandboxOp[None, None]{word: "resume"}
+	OpAttach = SandboxOp[string, CommandAnswer]{word: "attach", files: startFiles}
+	// OpExecs answers with the commands that run, and with the detached commands whose Result no client has.
+	OpExecs  = SandboxOp[None, []spec.ExecInfo]{word: "execs"}
+	OpStats  = SandboxOp[None, spec.Stats]{word: "stats"}
+	OpPause  = SandboxOp[None, None]{word: "pause"}
+	OpResume = SandboxOp[None, None]{word: "resume"}
+	// OpUpdate leaves a limit as it is if its field is zero.
 	OpUpdate  = SandboxOp[spec.Limits, None]{word: "update"}
 	OpNetwork = SandboxOp[NetworkRequest, spec.NetworkChange]{word: "network"}
 	// OpNetworkLog is a stream, and nil is its end. The request true has the stream go on with new events.
@@ -89,9 +99,11 @@ var (
 	// OpLayers is a stream.
 	OpLayers  = SandboxOp[None, LayersAnswer]{word: "layers", files: channel.MaxFiles}
 	OpApplied = SandboxOp[AppliedRequest, None]{word: "applied"}
-	// OpVerify gets true if all writes shall be on disk first.
+	// OpVerify returns ErrDamaged if the sandbox has lost writes. The request true has all writes go to disk first: without
+	// an error all content that was read before the call is as it was written. The request false asks for a known error.
 	OpVerify = SandboxOp[bool, None]{word: "verify"}
-	OpUntie  = SandboxOp[Untie, None]{word: "untie"}
+	// OpUntie returns ErrBusy if an apply cannot begin.
+	OpUntie = SandboxOp[Untie, None]{word: "untie"}
 )
 
 // An Answer is a frame from the launcher. A call ends with the answer that has an Error, or with the last Value.
@@ -117,8 +129,8 @@ func AskAbout[Q, A any](ctx context.Context, c *Client, op SandboxOp[Q, A], id s
 	return Ask(ctx, c, op, About[Q]{id, &q}, files...)
 }
 
-// tell is AskAbout for an operation with an empty answer.
-func tell[Q any](ctx context.Context, c *Client, op SandboxOp[Q, None], id string, q Q, files ...*os.File) error {
+// Tell is AskAbout for an operation with an empty answer.
+func Tell[Q any](ctx context.Context, c *Client, op SandboxOp[Q, None], id string, q Q, files ...*os.File) error {
 	_, err := AskAbout(ctx, c, op, id, q, files...)
 	return err
 }
@@ -138,7 +150,10 @@ func (o Op[Q, A]) open(ctx context.Context, c *Client, q Q, files ...*os.File) (
 
 // receive takes one answer of a call.
 func (o Op[Q, A]) receive(ctx context.Context, c *Client, ch *channel.Conn) (value A, files []*os.File, err error) {
-	body, files, err := c.receive(ctx, ch)
+	body, files, err := ch.Receive(ctx, channel.MaxFrame)
+	if errors.Is(err, io.EOF) {
+		err = c.lostError()
+	}
 	if err != nil {
 		return value, nil, err
 	}

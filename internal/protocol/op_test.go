@@ -16,10 +16,10 @@ func TestARequestIsAWordAndItsJSON(t *testing.T) {
 	for want, ask := range map[string]func() error{
 		`list {}`:                       func() error { _, err := client.List(ctx); return err },
 		`beginning "s"`:                 func() error { _, err := Ask(ctx, client, OpBeginning, "s"); return err },
-		`pause {"id":"b","request":{}}`: func() error { return client.Pause(ctx, "b") },
-		`undo {"id":"b","request":2}`:   func() error { return client.Undo(ctx, "b", 2) },
+		`pause {"id":"b","request":{}}`: func() error { return Tell(ctx, client, OpPause, "b", None{}) },
+		`undo {"id":"b","request":2}`:   func() error { return Tell(ctx, client, OpUndo, "b", 2) },
 		`update {"id":"b","request":{"pids":20}}`: func() error {
-			return client.Update(ctx, "b", spec.Limits{Pids: 20})
+			return Tell(ctx, client, OpUpdate, "b", spec.Limits{Pids: 20})
 		},
 	} {
 		if err := ask(); err != nil {

@@ -127,7 +127,7 @@ func (c *Client) Applied(ctx context.Context, id, tree string, stamps map[string
 	var some []Stamp
 	size := 0
 	send := func() error {
-		err := tell(ctx, c, OpApplied, id, AppliedRequest{tree, some})
+		err := Tell(ctx, c, OpApplied, id, AppliedRequest{tree, some})
 		some, size = some[:0], 0
 		return err
 	}
@@ -156,15 +156,6 @@ const (
 	stampCount = MaxValues/6 - 10
 )
 
-// Verify asks whether a sandbox's files can be trusted. With sync it first brings all
-// writes to disk: without an error all that was read before the call is as it was written.
-// Else it asks for an error that is known already.
-//
-// Errors: ErrDamaged, ErrNotFound, ErrNotRunning.
-func (c *Client) Verify(ctx context.Context, id string, sync bool) error {
-	return tell(ctx, c, OpVerify, id, sync)
-}
-
 // An Untie is a question of a client that has read all content for an apply.
 type Untie struct {
 	// Since is a time before the client began to read, or before it got the marks of the layers. It is an error if a
@@ -173,11 +164,4 @@ type Untie struct {
 	// Directories says that the apply takes a directory away from the host. Then the directories are made free to go that
 	// were renamed in the sandbox.
 	Directories bool `json:"directories,omitempty"`
-}
-
-// Untie asks whether an apply can begin.
-//
-// Errors: ErrBusy, ErrNotFound.
-func (c *Client) Untie(ctx context.Context, id string, u Untie) error {
-	return tell(ctx, c, OpUntie, id, u)
 }

@@ -41,9 +41,15 @@ func TestASandboxThatChangesHandsIsNotReached(t *testing.T) {
 			defer p.Close()
 			return second(p.Wait(t.Context()))
 		},
-		"stats":  func(c *protocol.Client) error { return second(c.Stats(t.Context(), "x")) },
-		"pause":  func(c *protocol.Client) error { return c.Pause(t.Context(), "x") },
-		"update": func(c *protocol.Client) error { return c.Update(t.Context(), "x", spec.Limits{Pids: 20}) },
+		"stats": func(c *protocol.Client) error {
+			return second(protocol.AskAbout(t.Context(), c, protocol.OpStats, "x", protocol.None{}))
+		},
+		"pause": func(c *protocol.Client) error {
+			return protocol.Tell(t.Context(), c, protocol.OpPause, "x", protocol.None{})
+		},
+		"update": func(c *protocol.Client) error {
+			return protocol.Tell(t.Context(), c, protocol.OpUpdate, "x", spec.Limits{Pids: 20})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, Rule{User: "1001"}, Rule{User: "1002"})

@@ -26,9 +26,12 @@ type call struct {
 	channel *channel.Conn
 	// word is that of the operation, and id the sandbox's if the operation is on one.
 	word, id string
-	// files came with the request. held is how many descriptors the call counts for its peer.
-	files []*os.File
-	held  int
+	// files came with the request. The permissions of some operations pair them with paths (opened), or with the standard
+	// files of a command (stdio). held is how many descriptors the call counts for its peer.
+	files  []*os.File
+	opened map[string]*os.File
+	stdio  [3]*os.File
+	held   int
 	// long says that the call holds a place of peer.long.
 	long bool
 
@@ -180,6 +183,7 @@ func (c *call) countDescriptors(n int) error {
 // doneWithRequest gives the place of a long request back, since a call can last as long as a command. The caller drops
 // the request itself. It may be called again.
 func (c *call) doneWithRequest() {
+	c.opened = nil
 	if c.long {
 		c.long = false
 		c.peer.long.Release(1)

@@ -20,26 +20,21 @@ func allowCreate(ctx context.Context, c *call, q *protocol.CreateRequest) error 
 	if r.Name != "" && !isID(r.Name) {
 		return &fault.ConfigError{Reason: fmt.Sprintf("invalid name %.64q: use 1 to 128 letters, digits, and any of _+-. and begin with a letter, a digit or _", r.Name)}
 	}
-	files, err := byPath(q.Paths, c.files)
-	if err != nil {
+	if err := c.pair(q.Paths); err != nil {
 		return err
 	}
 	if err := c.resolve(ctx, r); err != nil {
 		return err
 	}
-	return c.peer.allow(r, files)
+	return c.peer.allow(r, c.opened)
 }
 
 // create makes a sandbox. If the client disconnects before it confirms the sandbox, create removes
 // the sandbox again.
 func create(ctx context.Context, to answers[spec.Info], q *protocol.CreateRequest) error {
 	c, r := to.call, q.Create
-	files, err := byPath(q.Paths, c.files)
-	if err != nil {
-		return err
-	}
 	c.making.Store(true)
-	i, err := c.createSandbox(ctx, *r, files)
+	i, err := c.createSandbox(ctx, *r)
 	if err != nil {
 		return err
 	}
@@ -100,12 +95,12 @@ func (c *call) awaitKeep() bool {
 	}
 }
 
-func (c *call) createSandbox(ctx context.Context, r protocol.Create, files map[string]*os.File) (i spec.Info, err error) {
+func (c *call) createSandbox(ctx context.Context, r protocol.Create) (i spec.Info, err error) {
 	if err := c.reserveSandbox(ctx, r.Name); err != nil {
 		return i, err
 	}
 	defer func() { c.peer.endCreate(r.Name, i.ID, err) }()
-	box, err := c.server.core.Create(ctx, r, Sources{Files: files, UID: c.peer.uid, GIDs: c.groups, Blanks: c.peer.Blanks})
+	box, err := c.server.core.Create(ctx, r, Sources{Files: c.opened, UID: c.peer.uid, GIDs: c.groups, Blanks: c.peer.Blanks})
 	if err != nil {
 		return i, err
 	}
@@ -142,17 +137,17 @@ func (c *call) reserveSandbox(ctx context.Context, name string) error {
 	return c.peer.takeSandbox(ctx, c.server.core, name)
 }
 
-// byPath pairs the paths of a request with its descriptors.
-func byPath(paths []string, files []*os.File) (map[string]*os.File, error) {
-	if len(paths) != len(files) {
-		return nil, &fault.ConfigError{Reason: fmt.Sprintf("%d paths with %d descriptors", len(paths), len(files))}
+// pair pairs the paths of a request with its descriptors.
+func (c *call) pair(paths []string) error {
+	if len(paths) != len(c.files) {
+		return &fault.ConfigError{Reason: fmt.Sprintf("%d paths with %d descriptors", len(paths), len(c.files))}
 	}
-	all := map[string]*os.File{}
+	c.opened = map[string]*os.File{}
 	for i, path := range paths {
-		if path == "" || all[path] != nil {
-			return nil, &fault.ConfigError{Reason: fmt.Sprintf("path %q is empty or a duplicate", path)}
+		if path == "" || c.opened[path] != nil {
+			return &fault.ConfigError{Reason: fmt.Sprintf("path %q is empty or a duplicate", path)}
 		}
-		all[path] = files[i]
+		c.opened[path] = c.files[i]
 	}
-	return all, nil
+	return nil
 }

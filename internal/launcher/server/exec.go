@@ -21,11 +21,10 @@ func allowStart(_ context.Context, c *call, q *protocol.StartRequest) error {
 	if q.Command == nil {
 		return &fault.ConfigError{Reason: "start without a command"}
 	}
-	files, err := stdio(q.Stdio, c.files)
-	if err != nil {
+	if err := c.takeStdio(q.Stdio); err != nil {
 		return err
 	}
-	if err := c.peer.ownPipes(files); err != nil {
+	if err := c.peer.ownPipes(c.stdio); err != nil {
 		return err
 	}
 	return c.peer.allowOutput(&q.Command.Command)
@@ -34,11 +33,7 @@ func allowStart(_ context.Context, c *call, q *protocol.StartRequest) error {
 // runCommand starts a command and serves it until its end.
 func runCommand(ctx context.Context, to commandAnswers, q *protocol.StartRequest) error {
 	c := to.call
-	files, err := stdio(q.Stdio, c.files)
-	if err != nil {
-		return err
-	}
-	r, h, err := c.startCommand(ctx, q.Command, files)
+	r, h, err := c.startCommand(ctx, q.Command)
 	if err != nil {
 		return err
 	}
@@ -50,22 +45,22 @@ func runCommand(ctx context.Context, to commandAnswers, q *protocol.StartRequest
 	descriptor.Close(c.files...)
 	c.peer.leaveDescriptors(len(c.files))
 	c.held -= len(c.files)
-	c.files = nil
+	c.files, c.stdio = nil, [3]*os.File{}
 	return serveCommand(ctx, to, h, r)
 }
 
 // startCommand starts a command.
-func (c *call) startCommand(ctx context.Context, w *protocol.WireCommand, files [3]*os.File) (*runningCommand, *handle, error) {
+func (c *call) startCommand(ctx context.Context, w *protocol.WireCommand) (*runningCommand, *handle, error) {
 	if w.Files {
 		if !reflect.DeepEqual(w, &protocol.WireCommand{Files: true}) {
 			return nil, nil, &fault.ConfigError{Reason: "a command that serves the sandbox's files takes no other settings"}
 		}
-		return c.run(ctx, &runningCommand{}, func(box Sandbox) (Process, error) { return box.StartFiles(ctx, files) })
+		return c.run(ctx, &runningCommand{}, func(box Sandbox) (Process, error) { return box.StartFiles(ctx, c.stdio) })
 	}
 	command := w.Plain()
 	r := &runningCommand{detached: command.Detached, abandoned: command.Detached, starts: command.Detached,
 		tell: command.Terminal != nil || command.Detached}
-	return c.run(ctx, r, func(box Sandbox) (Process, error) { return box.Start(ctx, command, files) })
+	return c.run(ctx, r, func(box Sandbox) (Process, error) { return box.Start(ctx, command, c.stdio) })
 }
 
 // commandAnswers tell of a command.
@@ -95,21 +90,22 @@ func (c *call) run(ctx context.Context, r *runningCommand, process func(Sandbox)
 	return r, h, err
 }
 
-// stdio returns the three files of a command.
-func stdio(given int, files []*os.File) (all [3]*os.File, err error) {
-	for i := range all {
+// takeStdio pairs the three files of a command with the descriptors of the request. given has a bit for each.
+func (c *call) takeStdio(given int) error {
+	files := c.files
+	for i := range c.stdio {
 		if given&(1<<i) == 0 {
 			continue
 		}
 		if len(files) == 0 {
-			return all, &fault.ConfigError{Reason: "fewer descriptors than were announced"}
+			return &fault.ConfigError{Reason: "fewer descriptors than were announced"}
 		}
-		all[i], files = files[0], files[1:]
+		c.stdio[i], files = files[0], files[1:]
 	}
-	if len(files) > 0 || given>>len(all) != 0 {
-		return all, &fault.ConfigError{Reason: "more descriptors than a command has"}
+	if len(files) > 0 || given>>len(c.stdio) != 0 {
+		return &fault.ConfigError{Reason: "more descriptors than a command has"}
 	}
-	return all, nil
+	return nil
 }
 
 // runningCommand is a command with a connected client.

@@ -23,16 +23,9 @@ func allowImages[Q any](_ context.Context, c *call, _ *Q) error {
 	return nil
 }
 
-// imageUser is the user of images. maxBytes bounds an uncompressed layer, if it is not zero.
-func (c *call) imageUser(maxBytes int64) (images.User, error) {
-	if maxBytes < 0 {
-		return images.User{}, &fault.ConfigError{Reason: fmt.Sprintf("invalid bound of %d bytes for a layer: use a positive number", maxBytes)}
-	}
-	u := images.User{UID: c.peer.uid, LayerBytes: maxBytes}
-	if !c.peer.all {
-		u.MaxBytes = int64(c.peer.Images)
-	}
-	return u, nil
+// imageUser is the user of images. Root has no bound.
+func (c *call) imageUser() images.User {
+	return images.User{UID: c.peer.uid, MaxBytes: int64(c.peer.Images)}
 }
 
 func (c *call) keeper() *images.Keeper { return c.server.core.ImageKeeper() }
@@ -42,11 +35,7 @@ func pullImage(ctx context.Context, to answers[[]string], layers *[]string) erro
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(to.server.draining, cancel)()
-	u, err := to.imageUser(0)
-	if err != nil {
-		return err
-	}
-	end, lacks, err := to.keeper().Pull(ctx, u, *layers)
+	end, lacks, err := to.keeper().Pull(ctx, to.imageUser(), *layers)
 	if err != nil {
 		return err
 	}
@@ -67,21 +56,13 @@ func addImageLayer(ctx context.Context, c *call, l protocol.ImageLayer) (a proto
 	if len(c.files) != 1 {
 		return a, &fault.ConfigError{Reason: fmt.Sprintf("a layer with %d descriptors; one layer is added at a time", len(c.files))}
 	}
-	u, err := c.imageUser(l.MaxBytes)
-	if err != nil {
-		return a, err
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, layerTime, errors.New("the layer was not complete in time"))
 	defer cancel()
-	return a, c.building(ctx, func() error { return c.keeper().AddLayer(ctx, u, l.DiffID, c.files[0]) })
+	return a, c.building(ctx, l.MaxBytes, func(u images.User) error { return c.keeper().AddLayer(ctx, u, l.DiffID, c.files[0]) })
 }
 
 func addImage(ctx context.Context, c *call, add protocol.AddImage) (image spec.Image, err error) {
-	u, err := c.imageUser(add.MaxBytes)
-	if err != nil {
-		return image, err
-	}
-	err = c.building(ctx, func() (err error) {
+	err = c.building(ctx, add.MaxBytes, func(u images.User) (err error) {
 		image, err = c.keeper().AddImage(ctx, u, add)
 		return err
 	})
@@ -108,14 +89,19 @@ func pruneImages(ctx context.Context, c *call, _ protocol.None) (spec.RemovedIma
 }
 
 func verifyImage(ctx context.Context, c *call, name string) (a protocol.None, err error) {
-	return a, c.building(ctx, func() error { return c.keeper().Verify(ctx, c.peer.uid, name) })
+	return a, c.building(ctx, 0, func(u images.User) error { return c.keeper().Verify(ctx, u.UID, name) })
 }
 
-// building calls f when the user has a place for a child that reads an image.
-func (c *call) building(ctx context.Context, f func() error) error {
+// building calls f when the user has a place for a child that reads an image. maxBytes bounds an uncompressed layer, if
+// it is not zero.
+func (c *call) building(ctx context.Context, maxBytes int64, f func(images.User) error) error {
+	u := c.imageUser()
+	if u.LayerBytes = maxBytes; maxBytes < 0 {
+		return &fault.ConfigError{Reason: fmt.Sprintf("invalid bound of %d bytes for a layer: use a positive number", maxBytes)}
+	}
 	if err := c.peer.builds.Acquire(ctx, 1); err != nil {
 		return err
 	}
 	defer c.peer.builds.Release(1)
-	return f()
+	return f(u)
 }

@@ -53,11 +53,11 @@ func TestImagesNeedARule(t *testing.T) {
 		"pull":    func() error { _, err := c.PullImage(ctx, []string{digest}); return err },
 		"layer":   func() error { return c.AddImageLayer(ctx, digest, file(t, nil), 0) },
 		"add":     func() error { _, err := c.AddImage(ctx, protocol.AddImage{Config: configOf(digest)}, 0); return err },
-		"list":    func() error { _, err := c.Images(ctx); return err },
+		"list":    func() error { _, err := protocol.Ask(ctx, c, protocol.OpImages, protocol.None{}); return err },
 		"inspect": func() error { _, err := c.Image(ctx, "x"); return err },
-		"remove":  func() error { _, err := c.RemoveImage(ctx, "x"); return err },
-		"prune":   func() error { _, err := c.PruneImages(ctx); return err },
-		"verify":  func() error { return c.VerifyImage(ctx, "x") },
+		"remove":  func() error { _, err := protocol.Ask(ctx, c, protocol.OpImageRemove, "x"); return err },
+		"prune":   func() error { _, err := protocol.Ask(ctx, c, protocol.OpImagePrune, protocol.None{}); return err },
+		"verify":  func() error { _, err := protocol.Ask(ctx, c, protocol.OpImageVerify, "x"); return err },
 	} {
 		if err := call(); !errors.Is(err, fault.ErrRefused) || !strings.Contains(err.Error(), `"images": "10g"`) {
 			t.Errorf("%s: %v", name, err)
@@ -80,7 +80,7 @@ func TestAnImageIsAddedListedAndRemoved(t *testing.T) {
 	if err := c.AddImageLayer(ctx, digest, file(t, layer), 0); err != nil {
 		t.Fatal(err)
 	}
-	if removed, err := c.PruneImages(ctx); err != nil || len(removed.DeletedLayers) != 0 {
+	if removed, err := protocol.Ask(ctx, c, protocol.OpImagePrune, protocol.None{}); err != nil || len(removed.DeletedLayers) != 0 {
 		t.Errorf("the pull did not hold its layer: %+v, %v", removed, err)
 	}
 	image, err := c.AddImage(ctx, protocol.AddImage{Reference: "host/name:1", Digest: digest, Config: configOf(digest)}, 0)
@@ -101,13 +101,13 @@ func TestAnImageIsAddedListedAndRemoved(t *testing.T) {
 	if got, err := c.Image(ctx, image.ID); err != nil || !bytes.Equal(got.Config, configOf(digest)) {
 		t.Errorf("the config is not as the image has it: %s, %v", got.Config, err)
 	}
-	if all, err := other.Images(ctx); err != nil || len(all) != 0 {
+	if all, err := protocol.Ask(ctx, other, protocol.OpImages, protocol.None{}); err != nil || len(all) != 0 {
 		t.Errorf("another user: %+v, %v", all, err)
 	}
-	if _, err := other.RemoveImage(ctx, image.ID); !errors.Is(err, fault.ErrNotFound) {
+	if _, err := protocol.Ask(ctx, other, protocol.OpImageRemove, image.ID); !errors.Is(err, fault.ErrNotFound) {
 		t.Errorf("another user: %v", err)
 	}
-	if removed, err := c.RemoveImage(ctx, image.ID[:15]); err != nil || len(removed.Deleted) != 1 {
+	if removed, err := protocol.Ask(ctx, c, protocol.OpImageRemove, image.ID[:15]); err != nil || len(removed.Deleted) != 1 {
 		t.Errorf("%+v, %v", removed, err)
 	}
 }
@@ -154,7 +154,7 @@ func TestAddsOfAUserTakeTurns(t *testing.T) {
 		return err == nil && len(drafts) == 1
 	})
 	go func() { second <- c.AddImageLayer(t.Context(), digest, file(t, layer), 0) }()
-	if all, err := c.Images(t.Context()); err != nil || len(all) != 0 {
+	if all, err := protocol.Ask(t.Context(), c, protocol.OpImages, protocol.None{}); err != nil || len(all) != 0 {
 		t.Errorf("%v, %v", all, err)
 	}
 	select {

@@ -420,22 +420,22 @@ func TestChangesOfTheNetworkAreWithinTheRule(t *testing.T) {
 	box(t, named, "named")
 	box(t, bare, "bare")
 	box(t, networked, "networked")
-	if _, err := bare.ChangeNetwork(t.Context(), "bare", protocol.NetworkRequest{Grant: full}); !errors.Is(err, fault.ErrRefused) {
+	if _, err := protocol.AskAbout(t.Context(), bare, protocol.OpNetwork, "bare", protocol.NetworkRequest{Grant: full}); !errors.Is(err, fault.ErrRefused) {
 		t.Errorf("without a rule: %v", err)
 	}
 	for _, g := range []*spec.NetworkGrant{full, {Network: spec.NetworkNone}, nil} {
-		if _, err := networked.ChangeNetwork(t.Context(), "networked", protocol.NetworkRequest{Grant: g}); err != nil {
+		if _, err := protocol.AskAbout(t.Context(), networked, protocol.OpNetwork, "networked", protocol.NetworkRequest{Grant: g}); err != nil {
 			t.Errorf("%+v: %v", g, err)
 		}
 	}
 	allow := &spec.NetworkGrant{Network: spec.NetworkFull, Allow: []string{"10.0.0.1"}}
-	if _, err := named.ChangeNetwork(t.Context(), "named", protocol.NetworkRequest{Grant: allow}); err != nil {
+	if _, err := protocol.AskAbout(t.Context(), named, protocol.OpNetwork, "named", protocol.NetworkRequest{Grant: allow}); err != nil {
 		t.Errorf("an allowed address: %v", err)
 	}
 	if got := w.core.box("named").currentInfo().Config.Allow; !slices.Equal(got, allow.Allow) {
 		t.Errorf("the sandbox allows %q", got)
 	}
-	if _, err := networked.ChangeNetwork(t.Context(), "networked", protocol.NetworkRequest{Grant: allow}); !errors.Is(err, fault.ErrRefused) {
+	if _, err := protocol.AskAbout(t.Context(), networked, protocol.OpNetwork, "networked", protocol.NetworkRequest{Grant: allow}); !errors.Is(err, fault.ErrRefused) {
 		t.Errorf("a private address: %v", err)
 	}
 	for _, name := range []string{"bare", "networked"} {
@@ -443,7 +443,7 @@ func TestChangesOfTheNetworkAreWithinTheRule(t *testing.T) {
 			t.Errorf("%s: %+v", name, now.Grant())
 		}
 	}
-	got, err := bare.ChangeNetwork(t.Context(), "bare", protocol.NetworkRequest{Sensitivity: spec.SensitivitySecret})
+	got, err := protocol.AskAbout(t.Context(), bare, protocol.OpNetwork, "bare", protocol.NetworkRequest{Sensitivity: spec.SensitivitySecret})
 	if err != nil || got.Sensitivity != spec.SensitivitySecret {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -460,7 +460,7 @@ func TestTheRulesOfAChangeHaveABound(t *testing.T) {
 	}{{1, 4000, true}, {80, 4000, false}, {3000, 10, true}} {
 		rule := "a.example ; " + strings.Repeat("x", c.bytes)
 		g := &spec.NetworkGrant{Network: spec.NetworkProxied, Deny: slices.Repeat([]string{rule}, c.count)}
-		_, err := user.ChangeNetwork(t.Context(), "box", protocol.NetworkRequest{Grant: g})
+		_, err := protocol.AskAbout(t.Context(), user, protocol.OpNetwork, "box", protocol.NetworkRequest{Grant: g})
 		if c.isAllowed != !errors.Is(err, fault.ErrRefused) {
 			t.Errorf("%d rules with reasons of %d bytes: %v", c.count, c.bytes, err)
 		}

@@ -165,19 +165,19 @@ func TestTheLifeOfASandbox(t *testing.T) {
 	if result, err := p.Wait(ctx); err != nil || result.Status != spec.StatusExited {
 		t.Errorf("%+v, %v", result, err)
 	}
-	if err := c.Update(ctx, "box", spec.Limits{Pids: 50}); err != nil || w.core.box("box").updated().Pids != 50 {
+	if err := protocol.Tell(ctx, c, protocol.OpUpdate, "box", spec.Limits{Pids: 50}); err != nil || w.core.box("box").updated().Pids != 50 {
 		t.Errorf("update: %v", err)
 	}
-	if err := c.Pause(ctx, "box"); err != nil {
+	if err := protocol.Tell(ctx, c, protocol.OpPause, "box", protocol.None{}); err != nil {
 		t.Error(err)
 	}
 	if _, err := start(t, c, "box", "true").Wait(ctx); !errors.Is(err, fault.ErrPaused) {
 		t.Errorf("paused: %v", err)
 	}
-	if err := c.Resume(ctx, "box"); err != nil {
+	if err := protocol.Tell(ctx, c, protocol.OpResume, "box", protocol.None{}); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.Stats(ctx, "box"); err != nil {
+	if _, err := protocol.AskAbout(ctx, c, protocol.OpStats, "box", protocol.None{}); err != nil {
 		t.Error(err)
 	}
 	if all, err := c.List(ctx); err != nil || len(all) != 1 {
@@ -224,7 +224,7 @@ func TestNothingIsCountedThatIsOver(t *testing.T) {
 		}
 		_ = p.Started(t.Context())
 	}
-	if err := c.Pause(t.Context(), "nothing"); !errors.Is(err, fault.ErrNotFound) {
+	if err := protocol.Tell(t.Context(), c, protocol.OpPause, "nothing", protocol.None{}); !errors.Is(err, fault.ErrNotFound) {
 		t.Error(err)
 	}
 	c.Close()
@@ -651,15 +651,15 @@ func TestPeersAreKeptApart(t *testing.T) {
 		"info":      second(a.Info(ctx, "b")),
 		"start":     second(start(t, a, "b", "true").Wait(ctx)),
 		"attach":    attach(),
-		"stats":     second(a.Stats(ctx, "b")),
-		"execs":     second(a.Execs(ctx, "b")),
-		"pause":     a.Pause(ctx, "b"),
-		"resume":    a.Resume(ctx, "b"),
-		"update":    a.Update(ctx, "b", spec.Limits{Pids: 20}),
-		"network":   second(a.ChangeNetwork(ctx, "b", protocol.NetworkRequest{Sensitivity: spec.SensitivitySecret})),
-		"undo":      a.Undo(ctx, "b", 1),
-		"discard":   a.Discard(ctx, "b"),
-		"snapshot":  a.Snapshot(ctx, "b", "s"),
+		"stats":     second(protocol.AskAbout(ctx, a, protocol.OpStats, "b", protocol.None{})),
+		"execs":     second(protocol.AskAbout(ctx, a, protocol.OpExecs, "b", protocol.None{})),
+		"pause":     protocol.Tell(ctx, a, protocol.OpPause, "b", protocol.None{}),
+		"resume":    protocol.Tell(ctx, a, protocol.OpResume, "b", protocol.None{}),
+		"update":    protocol.Tell(ctx, a, protocol.OpUpdate, "b", spec.Limits{Pids: 20}),
+		"network":   second(protocol.AskAbout(ctx, a, protocol.OpNetwork, "b", protocol.NetworkRequest{Sensitivity: spec.SensitivitySecret})),
+		"undo":      protocol.Tell(ctx, a, protocol.OpUndo, "b", 1),
+		"discard":   protocol.Tell(ctx, a, protocol.OpDiscard, "b", protocol.None{}),
+		"snapshot":  protocol.Tell(ctx, a, protocol.OpSnapshot, "b", "s"),
 		"workspace": a.SetWorkspace(ctx, "b", t.TempDir()),
 	}
 	for what, err := range reach {

@@ -12,20 +12,15 @@ func allowWorkspace(_ context.Context, c *call, q *protocol.WorkspaceRequest) er
 	if q.Workspace == "" {
 		return &fault.ConfigError{Reason: "workspace without a directory"}
 	}
-	files, err := byPath(q.Paths, c.files)
-	if err != nil || c.peer.all {
+	if err := c.pair(q.Paths); err != nil || c.peer.all {
 		return err
 	}
-	return c.peer.allowSource(q.Workspace, files[q.Workspace])
+	return c.peer.allowSource(q.Workspace, c.opened[q.Workspace])
 }
 
 // setWorkspace gives a sandbox that is up another workspace.
 func setWorkspace(ctx context.Context, c *call, q protocol.WorkspaceRequest) (a protocol.None, err error) {
-	files, err := byPath(q.Paths, c.files)
-	if err != nil {
-		return a, err
-	}
 	return a, c.withSandbox(ctx, func(box Sandbox) error {
-		return box.SetWorkspace(ctx, q.Workspace, Sources{Files: files, UID: c.peer.uid, GIDs: c.groups})
+		return box.SetWorkspace(ctx, q.Workspace, Sources{Files: c.opened, UID: c.peer.uid, GIDs: c.groups})
 	})
 }
