@@ -22,8 +22,9 @@ const module = "github.com/sandbox-runtime/sandbox-runtime"
 var layers = [][]string{
 	{"internal/descriptor", "internal/disk/draft", "internal/disk/fsmount", "internal/testing/golden"},
 	{"internal/process"},
-	{"internal/inside/streams", "internal/kernel", "internal/network/nameserver", "internal/disk/store", "internal/testing/testhost", "internal/disk/erase", "internal/disk/watch", "internal/process/worker", "rootfs/hostpaths", "rootfs/userns", "images/name"},
-	{"rootfs/languages", "rootfs/conffiles"},
+	{"internal/inside/streams", "internal/kernel", "internal/network/nameserver", "internal/disk/store", "internal/testing/testhost", "internal/disk/erase", "internal/disk/watch", "internal/process/worker", "rootfs/devices", "rootfs/etcfiles", "rootfs/hostpaths", "rootfs/overlays", "rootfs/rights", "rootfs/userns", "images/name"},
+	{"rootfs/languages", "rootfs/conffiles", "rootfs/stamps"},
+	{"rootfs/copies"},
 	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs", "netns", "netns/resolver", "netns/publisher", "internal/cli/engine", "internal/inside/files", "internal/network/egress/names", "internal/network/egress/sniff", "netns/special",
 		"images/index", "images/inflate"},
 	{"internal/changes/autorun", "internal/fault"},

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/etcfiles"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
 )
@@ -35,13 +36,13 @@ type Shown struct {
 }
 
 // newShown is the root that is about to be mounted, for additions of the peer, or of this process.
-func newShown(p *plan, skeleton *os.File, i ids, peer *Peer) *Shown {
+func newShown(p *plan, skeleton *os.File, i userns.IDs, peer *Peer) *Shown {
 	s := &Shown{root: p.root.places(), skeleton: skeleton, etc: p.etcPlaces()}
 	asks := source{uid: uint32(os.Geteuid()), gid: uint32(os.Getegid()), shown: asUser}
 	if peer != nil {
 		asks.uid, asks.gid = peer.UID, peer.GIDs[0]
 	}
-	s.spaces.Start(i.mapFor(&asks))
+	s.spaces.Start(mapFor(i, &asks))
 	return s
 }
 
@@ -91,12 +92,21 @@ func (s *Shown) Close() {
 
 // SetHostname gives the host name to the files of /etc that have it.
 func (s *Shown) SetHostname(name string) error {
-	for file, text := range hostnameFiles(name) {
+	for file, text := range etcfiles.WithHostname(name) {
 		if err := s.write(file, text); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// SetResolver gives the file resolv.conf(5) the search domains and options of a Config. An image can lack the file.
+func (s *Shown) SetResolver(cfg Config) error {
+	own := cfg.ownEtc()
+	if err := own.Validate(); err != nil {
+		return err
+	}
+	return s.write(etcfiles.ResolvConf, own.Resolv())
 }
 
 // write replaces the text of a file of /etc, if the root has the file.
@@ -141,20 +151,17 @@ func (s *Shown) Open(cfg Config, uids, gids []specs.LinuxIDMapping) (_ *Addition
 		return nil, err
 	}
 	if cfg.HostMounts != nil {
-		mounts, err := cfg.HostMounts.current()
-		if err != nil {
+		if p.mounted.all, err = cfg.HostMounts.Mounts(); err != nil {
 			return nil, err
 		}
-		p.mounted.all = mounts.all
 	}
-	p.stamps = nil
-	a := &Additions{root: &Root{plan: p, ids: idsOf(&cfg, uids, gids)}, shown: s}
+	a := &Additions{root: &Root{plan: p, ids: userns.IDsOf(cfg.IDBase, cfg.User.owner(), userns.FromOCI(uids, gids))}, shown: s}
 	defer func() {
 		if err != nil {
 			a.Close()
 		}
 	}()
-	named, err := p.openAll(&cfg, func(*source) {})
+	named, err := p.sources.openAll(&cfg, func(*source) {})
 	if err != nil {
 		return nil, err
 	}
@@ -269,7 +276,7 @@ func (a *Additions) Close() {
 // and gids are its maps. attach attaches a detached mount at a path of the sandbox. The error
 // is [ErrDetachedOverlay] if this kernel cannot make the overlays.
 func (a *Additions) Mount(store *os.File, uids, gids []specs.LinuxIDMapping, attach func(tree *os.File, target string) error) error {
-	b := builder{uids: sysMappings(uids), gids: sysMappings(gids), base: int(a.shown.skeleton.Fd()), store: int(store.Fd())}
+	b := builder{ids: userns.FromOCI(uids, gids), base: int(a.shown.skeleton.Fd()), store: int(store.Fd())}
 	for _, add := range a.all {
 		if err := add.mount(&b, attach); err != nil {
 			return fmt.Errorf("%s: %w", add.target, err)

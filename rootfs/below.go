@@ -63,7 +63,7 @@ func (t *mountTable) mountsOf(s *source) (m mounts, err error) {
 func (s *source) refuseMounts(m mounts) error {
 	for _, i := range m.below {
 		if kernelViewType(i.FSType) {
-			return &ForbiddenError{s.path, s.real, fmt.Sprintf("has a %s file system mounted below, at %s, which shows the host's kernel; unmount it", i.FSType, i.Mountpoint)}
+			return s.forbidden(fmt.Sprintf("has a %s file system mounted below, at %s, which shows the host's kernel; unmount it", i.FSType, i.Mountpoint))
 		}
 	}
 	return nil

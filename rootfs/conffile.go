@@ -4,13 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/conffiles"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/copies"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/stamps"
 )
 
 // Bounds of the configuration files of packages in one sandbox. Further files are left out.
@@ -22,24 +28,13 @@ const (
 	mostConffileCopied = 16 << 10
 )
 
-// A conffilePlan takes the configuration files of the host's packages into a plan.
-type conffilePlan struct {
-	*plan
-	etc    *source
-	to     *node
-	dirs   map[string]bool // known directories below /etc, and whether they are public
-	memory int             // of all copies
-	mounts int
-}
-
 // takeConffiles takes the configuration files of the host's packages that package conffiles names.
 // Each is a regular file of root that every user of the host can read and that only root can
 // write. No symbolic link and no other mount leads to the file.
-func (p *plan) takeConffiles(etc *source, to *node, files []conffiles.File) error {
-	c := conffilePlan{plan: p, etc: etc, to: to, dirs: map[string]bool{".": publicDir(etc.mode, etc.uid)}}
+func (c *etcPlan) takeConffiles(files []conffiles.File) error {
 	var found []candidate
 	for _, file := range files {
-		if !to.free(file.Name) || p.rules.isPrivate(path.Join(etc.path, file.Name)) {
+		if !c.to.free(file.Name) || c.plan.sources.rules.IsPrivate(path.Join(c.etc.path, file.Name)) {
 			continue
 		}
 		public, err := c.inPublicDirs(path.Dir(file.Name))
@@ -71,22 +66,22 @@ func (p *plan) takeConffiles(etc *source, to *node, files []conffiles.File) erro
 // A candidate is a file that a sandbox may show, if the text has no secret.
 type candidate struct {
 	conffiles.File
-	state  fileState
+	state  stamps.State
 	public bool
 }
 
 // examine looks at a file, but not at the text.
-func (c *conffilePlan) examine(file conffiles.File) (candidate, error) {
-	c.stamps.add(path.Join(c.etc.path, file.Name))
+func (c *etcPlan) examine(file conffiles.File) (candidate, error) {
+	c.plan.sources.stamps.Add(path.Join(c.etc.path, file.Name))
 	var st unix.Stat_t
 	err := unix.Fstatat(c.etc.fd, file.Name, &st, unix.AT_SYMLINK_NOFOLLOW)
-	if absent(err) || errors.Is(err, fs.ErrPermission) {
+	if hostpaths.Absent(err) || errors.Is(err, fs.ErrPermission) {
 		return candidate{}, nil
 	}
 	if err != nil {
 		return candidate{}, &os.PathError{Op: "stat", Path: file.Name, Err: err}
 	}
-	return candidate{file, stateOf(&st, nil), publicFile(&st)}, nil
+	return candidate{file, stamps.StateOf(&st, nil), publicFile(&st)}, nil
 }
 
 // publicFile says whether a file is for every user of the host.
@@ -110,13 +105,13 @@ func (n *node) free(name string) bool {
 }
 
 // inPublicDirs says whether a directory below /etc and all directories above are public.
-func (c *conffilePlan) inPublicDirs(dir string) (bool, error) {
+func (c *etcPlan) inPublicDirs(dir string) (bool, error) {
 	if public, known := c.dirs[dir]; known {
 		return public, nil
 	}
 	public, err := c.inPublicDirs(path.Dir(dir))
 	if public && err == nil {
-		c.stamps.add(path.Join(c.etc.path, dir))
+		c.plan.sources.stamps.Add(path.Join(c.etc.path, dir))
 		var st unix.Stat_t
 		err = unix.Fstatat(c.etc.fd, dir, &st, unix.AT_SYMLINK_NOFOLLOW)
 		public = err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && publicDir(st.Mode, st.Uid)
@@ -133,9 +128,9 @@ func (c *conffilePlan) inPublicDirs(dir string) (bool, error) {
 func publicDir(mode, uid uint32) bool { return uid == 0 && mode&0o023 == 0o001 }
 
 // read reads one file, unless the file is not for everybody.
-func (c *conffilePlan) read(file conffiles.File) (text string, ok bool, err error) {
+func (c *etcPlan) read(file conffiles.File) (text string, ok bool, err error) {
 	fd, err := descriptor.Open(c.etc.fd, file.Name, descriptor.OneMount, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
-	if absent(err) || errors.Is(err, unix.EXDEV) || errors.Is(err, fs.ErrPermission) {
+	if hostpaths.Absent(err) || errors.Is(err, unix.EXDEV) || errors.Is(err, fs.ErrPermission) {
 		return "", false, nil
 	}
 	if err != nil {
@@ -158,9 +153,9 @@ func (c *conffilePlan) read(file conffiles.File) (text string, ok bool, err erro
 }
 
 // provide shows a small file as a copy, and mounts a larger one.
-func (c *conffilePlan) provide(name, text string) error {
+func (c *etcPlan) provide(name, text string) error {
 	if len(text) <= mostConffileCopied {
-		if memory := c.memory + copySize(text); memory <= mostConffileCopies {
+		if memory := c.memory + copies.Size(text); memory <= mostConffileCopies {
 			c.memory = memory
 			c.to.putBelow(name, &node{kind: fileNode, text: text}, newDir)
 		}
@@ -174,12 +169,78 @@ func (c *conffilePlan) provide(name, text string) error {
 		return err
 	}
 	c.mounts++
-	c.sources = append(c.sources, s)
-	v, err := c.hostView(s)
+	c.plan.sources.add(s)
+	v, err := c.plan.hostView(s)
 	if err != nil {
 		return err
 	}
 	v.show(s)
 	c.to.putBelow(name, &node{kind: bindNode, src: s}, newDir)
 	return nil
+}
+
+var errNoCopies = errors.New("no shared copies")
+
+// share shows the files, and the other copies below /etc, through a layer that all sandboxes have. After an
+// error nothing has changed, and the sandbox must have copies of its own.
+func (c *etcPlan) share(found []candidate) error {
+	if c.plan.copies == nil {
+		return errNoCopies
+	}
+	dir, err := c.plan.copies()
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	own := map[string]*node{}
+	c.to.hostFiles("", own)
+	var all []copies.File
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		all = append(all, copies.File{Name: name, State: own[name].host, Link: true})
+	}
+	for _, one := range found {
+		all = append(all, copies.File{Name: one.Name, Sum: one.Sum, State: one.state})
+	}
+	read := func() (map[string]string, error) { return c.readAll(found, own) }
+	version, err := copies.Store{Dir: dir}.Open(all, copies.Source{Dir: c.etc.fd, Began: c.plan.began, Read: read})
+	if err != nil {
+		return err
+	}
+	layer := &source{path: version.Path, origin: version.Path, real: version.Path, fd: version.Tree, tree: -1, dir: true, shown: asOnDisk}
+	c.plan.sources.add(layer)
+	c.plan.under, c.to.under = layer, layer
+	for _, name := range version.Names {
+		c.to.putBelow(name, &node{kind: fileNode, copy: true}, newDir)
+	}
+	return nil
+}
+
+// hostFiles collects the copies of files of the host below a directory, but for names that no list can have.
+func (n *node) hostFiles(at string, files map[string]*node) {
+	for name, child := range n.children {
+		place := path.Join(at, name)
+		if child.kind == fileNode && child.host != (stamps.State{}) && !strings.Contains(place, "\n") {
+			files[place] = child
+		}
+		child.hostFiles(place, files)
+	}
+}
+
+// readAll returns the texts of the copies and of the files that have no secret.
+func (c *etcPlan) readAll(found []candidate, own map[string]*node) (map[string]string, error) {
+	texts, size := map[string]string{}, 0
+	for name, n := range own {
+		texts[name] = n.text
+	}
+	for _, one := range found {
+		text, ok, err := c.read(one.File)
+		if err != nil {
+			return nil, err
+		}
+		if ok && size+copies.Size(text) <= mostConffileCopies && !strings.Contains(one.Name, "\n") {
+			size += copies.Size(text)
+			texts[one.Name] = text
+		}
+	}
+	return texts, nil
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/md5" //nolint:gosec // the sums of dpkg
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,16 +14,18 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/conffiles"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/stamps"
 )
 
 // shownConffiles describes the view that a sandbox has of these files below a directory in the place of /etc.
 func shownConffiles(t *testing.T, dir string, to *node, files []conffiles.File) string {
 	t.Helper()
-	p := &plan{root: newDir(), rules: &rules{}}
+	p := &plan{root: newDir(), sources: sources{rules: &hostpaths.Rules{}}}
 	t.Cleanup(p.close)
-	etc, err := p.open(dir)
+	etc, err := p.sources.open(dir)
 	if err == nil {
-		err = p.takeConffiles(etc, to, files)
+		err = newEtcPlan(p, etc, to).takeConffiles(files)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -181,21 +184,53 @@ func TestConffilesAreStamped(t *testing.T) {
 		"tool/later": func() error { return os.Chmod(filepath.Join(dir, "tool/later"), 0o644) },
 		"tool":       func() error { return os.Chmod(filepath.Join(dir, "tool"), 0o711) },
 	} {
-		p := &plan{root: newDir(), rules: &rules{}, stamps: &Stamps{host: &HostMounts{}}}
-		etc, err := p.open(dir)
+		p := &plan{root: newDir(), sources: sources{rules: &hostpaths.Rules{}, stamps: &stamps.Collector{}}}
+		etc, err := p.sources.open(dir)
 		if err == nil {
-			err = p.takeConffiles(etc, p.root, []conffiles.File{{Name: "tool/conf"}, {Name: "tool/later"}})
+			err = newEtcPlan(p, etc, p.root).takeConffiles([]conffiles.File{{Name: "tool/conf"}, {Name: "tool/later"}})
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		p.close()
-		s := p.stamps
-		t.Cleanup(s.host.Close)
-		checkChanged(t, s, "")
+		var mounts HostMounts
+		t.Cleanup(mounts.Close)
+		s, err := p.sources.stamps.Stamps(&mounts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkChanged(t, &s, "")
 		if err := apply(); err != nil {
 			t.Fatal(err)
 		}
-		checkChanged(t, s, filepath.Join(dir, changed))
+		checkChanged(t, &s, filepath.Join(dir, changed))
+	}
+}
+
+// The stamps of the host's own root have its parts, and the patterns of its /etc.
+func TestTheHostsOwnRootIsStamped(t *testing.T) {
+	testhost.NeedRoot(t, "mounts")
+	c := testConfig()
+	c.HostMounts = &HostMounts{}
+	defer c.HostMounts.Close()
+	r, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	s := r.Stamps()
+	have := fmt.Sprintf("%+v", s)
+	for _, path := range []string{"/usr", "/etc", "/bin", "/etc/ld.so.cache", "/etc/ssl/certs", "/etc/ssl", "/etc/xml"} {
+		if !strings.Contains(have, "{path:"+path+" ") {
+			t.Errorf("%s has no stamp", path)
+		}
+	}
+	checkChanged(t, &s, "")
+}
+
+func checkChanged(t *testing.T, s *Stamps, want string) {
+	t.Helper()
+	if got, err := s.Changed(); got != want || err != nil {
+		t.Errorf("changed: %q, %v; want %q", got, err, want)
 	}
 }

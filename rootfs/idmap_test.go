@@ -12,13 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
 )
 
 func TestWorkspaceFilesBelongToItsOwner(t *testing.T) {
 	testhost.PrivateMounts(t)
-	for _, who := range []owner{{1234, 5678}, {0, 0}, {1000, 1000}} {
-		ws := ownedDir(t, int(who.uid), int(who.gid))
+	for _, who := range []userns.Owner{own(1234, 5678), own(0, 0), own(1000, 1000)} {
+		ws := ownedDir(t, int(who.UID), int(who.GID))
 		testhost.WriteFile(t, ws+"/theirs", "")
 		if err := os.Chown(ws+"/theirs", 4321, 4321); err != nil {
 			t.Fatal(err)
@@ -51,7 +52,7 @@ func TestUserOfTheSandboxMayBeItsRoot(t *testing.T) {
 	c.Workspace, c.User.UID, c.User.GID = ws, 0, 0
 	r, m := mounted(t, c)
 	inside(t, r, m.Path, 0, "echo x > /workspace/made")
-	if got := ownerOf(t, ws+"/made"); got != (owner{1234, 1234}) {
+	if got := ownerOf(t, ws+"/made"); got != own(1234, 1234) {
 		t.Errorf("belongs to %v outside", got)
 	}
 }
@@ -69,8 +70,8 @@ func TestDirectoryShowsIdsAsOnDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, m := mounted(t, c)
-	for p, want := range map[string]owner{
-		"/usr": {testBase, testBase}, "/usr/lib": {testBase + 1234, testBase + 99}, "/usr/secret": {testBase + 1234, testBase + 99},
+	for p, want := range map[string]userns.Owner{
+		"/usr": own(testBase, testBase), "/usr/lib": own(testBase+1234, testBase+99), "/usr/secret": own(testBase+1234, testBase+99),
 	} {
 		if got := ownerOf(t, m.Path+p); got != want {
 			t.Errorf("%s belongs to %v, want %v", p, got, want)
@@ -134,7 +135,7 @@ func TestBindShowsItsOwnerAsTheUser(t *testing.T) {
 }
 
 // overlay mounts one with an owner: a file system that cannot be idmapped.
-func mountOverlay(t *testing.T, dir string, who owner) string {
+func mountOverlay(t *testing.T, dir string, who userns.Owner) string {
 	t.Helper()
 	at := filepath.Join(dir, "overlay")
 	for _, d := range []string{"/lower", "/upper", "/work", "/overlay"} {
@@ -142,7 +143,7 @@ func mountOverlay(t *testing.T, dir string, who owner) string {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chown(dir+"/upper", int(who.uid), int(who.gid)); err != nil {
+	if err := os.Chown(dir+"/upper", int(who.UID), int(who.GID)); err != nil {
 		t.Fatal(err)
 	}
 	testhost.WriteFile(t, dir+"/lower/usr/file", "low")
@@ -153,7 +154,7 @@ func mountOverlay(t *testing.T, dir string, who owner) string {
 func TestWorkspaceThatCannotBeIdmapped(t *testing.T) {
 	testhost.PrivateMounts(t)
 	dir := ownedDir(t, 0, 0)
-	ws := mountOverlay(t, dir, owner{1234, 5678})
+	ws := mountOverlay(t, dir, own(1234, 5678))
 	other := ownedDir(t, 77, 77)
 	c := testConfig()
 	c.Workspace = ws
@@ -176,10 +177,10 @@ func TestWorkspaceThatCannotBeIdmapped(t *testing.T) {
 	if got := inside(t, r, m.Path, 1000, "echo x > /workspace/made; echo x > /other/made; stat -c %u:%g /workspace/made /other/made /same"); got != "1000:1000\n1000:1000\n1000:1000" {
 		t.Errorf("owners inside: %q", got)
 	}
-	if got := ownerOf(t, ws+"/made"); got != (owner{1234, 5678}) {
+	if got := ownerOf(t, ws+"/made"); got != own(1234, 5678) {
 		t.Errorf("belongs to %v outside", got)
 	}
-	if got := ownerOf(t, other+"/made"); got != (owner{77, 77}) {
+	if got := ownerOf(t, other+"/made"); got != own(77, 77) {
 		t.Errorf("belongs to %v outside", got)
 	}
 }
@@ -191,17 +192,17 @@ func TestBindThatCannotBeIdmapped(t *testing.T) {
 	ws := ownedDir(t, 77, 77)
 	c := testConfig()
 	c.Workspace = ws
-	c.Binds = []Bind{{mountOverlay(t, ownedDir(t, 0, 0), owner{1234, 5678}), "/data/sub", true}}
+	c.Binds = []Bind{{mountOverlay(t, ownedDir(t, 0, 0), own(1234, 5678)), "/data/sub", true}}
 	r, m := mounted(t, c)
 	inside(t, r, m.Path, 1000, "echo x > /workspace/made; echo x > /data/sub/made")
-	if got := ownerOf(t, ws+"/made"); got != (owner{77, 77}) {
+	if got := ownerOf(t, ws+"/made"); got != own(77, 77) {
 		t.Errorf("belongs to %v outside", got)
 	}
 }
 
 func TestRootOwnedWorkspaceThatCannotBeIdmapped(t *testing.T) {
 	testhost.PrivateMounts(t)
-	for _, who := range []owner{{0, 0}, {0, 1000}, {1000, 0}, {testBase + 5, 1000}} {
+	for _, who := range []userns.Owner{own(0, 0), own(0, 1000), own(1000, 0), own(testBase+5, 1000)} {
 		c := testConfig()
 		c.Workspace = mountOverlay(t, ownedDir(t, 0, 0), who)
 		if err := refusal(t, c); !strings.Contains(err.Error(), "chown it") {
@@ -212,7 +213,7 @@ func TestRootOwnedWorkspaceThatCannotBeIdmapped(t *testing.T) {
 
 func TestTwoOwnersThatCannotBeIdmapped(t *testing.T) {
 	testhost.PrivateMounts(t)
-	a, b := mountOverlay(t, ownedDir(t, 0, 0), owner{1234, 1234}), mountOverlay(t, ownedDir(t, 0, 0), owner{1235, 1235})
+	a, b := mountOverlay(t, ownedDir(t, 0, 0), own(1234, 1234)), mountOverlay(t, ownedDir(t, 0, 0), own(1235, 1235))
 	c := testConfig()
 	c.Workspace, c.Binds = a, []Bind{{b, "/b", true}}
 	if err := refusal(t, c); !strings.Contains(err.Error(), "one owner") {
@@ -230,7 +231,7 @@ func TestTwoOwnersThatCannotBeIdmapped(t *testing.T) {
 func TestRootThatCannotBeIdmapped(t *testing.T) {
 	testhost.PrivateMounts(t)
 	c := testConfig()
-	c.Dir = mountOverlay(t, ownedDir(t, 0, 0), owner{0, 0})
+	c.Dir = mountOverlay(t, ownedDir(t, 0, 0), own(0, 0))
 	testhost.WriteFile(t, c.Dir+"/etc/x", "")
 	r, m := mounted(t, c)
 	if n := r.Notes(); len(n) != 1 || !strings.Contains(n[0], c.Dir+" is on overlay") {
@@ -247,7 +248,7 @@ func TestRootThatCannotBeIdmapped(t *testing.T) {
 func TestSubmountThatCannotBeIdmapped(t *testing.T) {
 	testhost.PrivateMounts(t)
 	ws := ownedDir(t, 1234, 1234)
-	sub := mountOverlay(t, filepath.Join(ws, "sub"), owner{1234, 1234})
+	sub := mountOverlay(t, filepath.Join(ws, "sub"), own(1234, 1234))
 	c := testConfig()
 	c.Workspace = ws
 	if err := refusal(t, c); !strings.Contains(err.Error(), sub+" (overlay)") {
@@ -270,14 +271,14 @@ func TestSubmountThatCannotBeIdmapped(t *testing.T) {
 func TestWorkspaceThatIsIdmappedAlready(t *testing.T) {
 	testhost.PrivateMounts(t)
 	ws := ownedDir(t, 0, 0)
-	s, err := openSource(ws, true, asUser, &rules{})
+	s, err := openSource(ws, true, asUser, &hostpaths.Rules{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.close()
 	var spaces userns.Namespaces
 	defer spaces.Close()
-	ns, err := spaces.Descriptor(ids{base: 40000}.mapFor(s)) // root's files are those of 40000
+	ns, err := spaces.Descriptor(mapFor(userns.IDs{Base: 40000}, s)) // root's files are those of 40000
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,34 +294,6 @@ func TestWorkspaceThatIsIdmappedAlready(t *testing.T) {
 	r := open(t, c)
 	if got := r.UIDMappings(); len(got) != 3 || got[1].HostID != 40000 {
 		t.Errorf("uid map %+v", got)
-	}
-}
-
-func TestExtents(t *testing.T) {
-	for _, test := range []struct{ inside, host uint32 }{{0, 7}, {1, 7}, {1000, 1000}, {IDCount - 1, 7}} {
-		m := extents(testBase, test.inside, test.host)
-		size := 0
-		for _, e := range m {
-			if e.ContainerID != size || e.Size < 1 {
-				t.Errorf("%+v: %+v", test, m)
-			}
-			size += e.Size
-		}
-		if size != IDCount {
-			t.Errorf("%+v maps %d ids", test, size)
-		}
-		for inside := range uint32(IDCount) {
-			want := int(testBase + inside)
-			if inside == test.inside {
-				want = int(test.host)
-			}
-			if got := hostID(m, inside); got != want {
-				t.Fatalf("%+v: id %d is %d", test, inside, got)
-			}
-		}
-	}
-	if m := extents(testBase, 5, testBase+5); len(m) != 1 {
-		t.Errorf("%+v", m)
 	}
 }
 

@@ -10,11 +10,10 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/moby/sys/userns"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/fsmount"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/overlays"
 )
 
 // overlay makes the mount of an overlay, in place of that of its source, which
@@ -41,7 +40,7 @@ func (b *builder) overlay(n *node) error {
 		return err
 	}
 	layer := path.Join(b.dir, "store/layer", number)
-	overlay, err := openOverlay(n.renames(), [2]string{"lowerdir", lowers},
+	overlay, err := overlays.Open(n.renames(), [2]string{"lowerdir", lowers},
 		[2]string{"upperdir", path.Join(layer, "data")}, [2]string{"workdir", path.Join(layer, "work")})
 	if err != nil {
 		return err
@@ -64,71 +63,13 @@ func (b *builder) upper(lower *source, number string) error {
 		return err
 	}
 	defer descriptor.CloseFD(dir)
-	if err := makeLayer(dir, lower.tree); err != nil || !lower.image {
+	if err := overlays.MakeLayer(dir, lower.tree); err != nil || !lower.image {
 		return err
 	}
 	if err := b.chown(dir, "data", newDir(), unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
 	return unix.Fchmodat(dir, "data", 0o755, 0)
-}
-
-// makeLayer makes the directories of an upper layer, empty, over a lower one.
-func makeLayer(dir, lower int) error {
-	if err := unix.Mkdirat(dir, "work", 0o700); err != nil {
-		return fmt.Errorf("mkdir work: %w", err)
-	}
-	return copyDir(lower, ".", dir, "data")
-}
-
-// copyDir makes a directory with the owner and the mode of another one.
-func copyDir(from int, fromName string, to int, name string) error {
-	fd, err := openBeneath(from, fromName)
-	if err != nil {
-		return fmt.Errorf("open: %w", err)
-	}
-	defer descriptor.CloseFD(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("stat: %w", err)
-	}
-	if err := unix.Mkdirat(to, name, 0o700); err != nil {
-		return fmt.Errorf("mkdir %s: %w", name, err)
-	}
-	if err := unix.Fchownat(to, name, mapped(st.Uid), mapped(st.Gid), unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return fmt.Errorf("chown %s: %w", name, err)
-	}
-	if err := unix.Fchmodat(to, name, st.Mode&0o7777, 0); err != nil {
-		return fmt.Errorf("chmod %s: %w", name, err)
-	}
-	return nil
-}
-
-// mapped is an id as an idmapped mount shows it. An id that is not mapped becomes the
-// host's root, which is nobody in a sandbox, too.
-func mapped(id uint32) int {
-	const overflow = 65534 // user_namespaces(7)
-	if id == overflow {
-		return 0
-	}
-	return int(id)
-}
-
-// openOverlay begins with an overlay as all are: a copy always has its content. With
-// renames a directory of the lower layers can be renamed: the upper layer then notes the
-// place of the directory in the lower layers. Without, rename(2) is refused with EXDEV,
-// and the kernel follows no such note.
-//
-// Only the kernel writes these notes (trusted extended attributes). It ignores notes in the lowest layer, which is
-// the host's tree or an image. In a user namespace of its own a launcher cannot use such attributes, and there are no
-// renames.
-func openOverlay(renames bool, directories ...[2]string) (*fsmount.Context, error) {
-	redirect := "nofollow"
-	if renames && !userns.RunningInUserNS() {
-		redirect = "on"
-	}
-	safe := [][2]string{{"redirect_dir", redirect}, {"metacopy", "off"}, {"index", "off"}}
-	return fsmount.Open("overlay", "sandbox", append(safe, directories...)...)
 }
 
 // renames says whether directories below an overlay may be renamed. A mount, above all one that hides a secret,
@@ -157,7 +98,7 @@ func (b *builder) points(n *node) (string, error) {
 		return "", err
 	}
 	defer descriptor.CloseFD(all)
-	if err := copyDir(n.src.tree, ".", all, path.Base(place)); err != nil {
+	if err := overlays.CopyDir(n.src.tree, ".", all, path.Base(place)); err != nil {
 		return "", err
 	}
 	top, err := openBeneath(all, path.Base(place))
@@ -237,7 +178,7 @@ func (b *builder) point(lower, top int, p point) error {
 			descriptor.CloseFD(fd)
 			continue
 		}
-		if err := copyDir(lower, made, top, made); err != nil {
+		if err := overlays.CopyDir(lower, made, top, made); err != nil {
 			return err
 		}
 	}

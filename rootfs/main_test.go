@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
 )
 
 // TestMain holds that no test leaves a descriptor or a mount.
@@ -111,7 +112,7 @@ func insideErr(r *Root, root string, uid uint32, line string) (string, error) {
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER,
-		UidMappings: r.ids.uids(), GidMappings: r.ids.gids(), GidMappingsEnableSetgroups: true,
+		UidMappings: r.ids.Map().UIDs, GidMappings: r.ids.Map().GIDs, GidMappingsEnableSetgroups: true,
 		Chroot:     root,
 		Credential: &syscall.Credential{Uid: uid, Gid: uid},
 	}
@@ -119,14 +120,17 @@ func insideErr(r *Root, root string, uid uint32, line string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-func ownerOf(t testing.TB, path string) owner {
+func ownerOf(t testing.TB, path string) userns.Owner {
 	t.Helper()
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
 		t.Fatalf("lstat %s: %v", path, err)
 	}
-	return owner{st.Uid, st.Gid}
+	return own(st.Uid, st.Gid)
 }
+
+// own is an owner on the host.
+func own(uid, gid uint32) userns.Owner { return userns.Owner{UID: uid, GID: gid} }
 
 // ownedDir is a directory, searchable from outside, of an owner.
 func ownedDir(t testing.TB, uid, gid int) string {

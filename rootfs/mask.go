@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
@@ -19,9 +18,9 @@ func (p *plan) hidePaths() error {
 		}
 	})
 	for _, s := range overlaid {
-		seen := newAbsences(s)
-		for _, place := range p.hidden(s) {
-			if rel := s.pathWithin(place); rel != "" && seen.mayHave(rel) {
+		seen := hostpaths.NewAbsences(s.fd, s.names)
+		for _, place := range p.sources.rules.Hidden(s.path, s.real) {
+			if rel := s.pathWithin(place); rel != "" && seen.MayHave(rel) {
 				if err := p.hideAt(path.Join(s.path, rel)); err != nil {
 					return fmt.Errorf("overlay %s: %w", s.path, err)
 				}
@@ -29,21 +28,6 @@ func (p *plan) hidePaths() error {
 		}
 	}
 	return nil
-}
-
-// hidden are the paths of the host that an overlay must not show, also some that lie
-// elsewhere.
-func (p *plan) hidden(s *source) []string {
-	hidden := slices.Clone(p.rules.private)
-	for _, home := range append(slices.Clone(p.rules.homes), s.path) {
-		if !hostpaths.Within(home, s.path) && !hostpaths.Within(s.path, home) && !hostpaths.Within(home, s.real) && !hostpaths.Within(s.real, home) {
-			continue
-		}
-		for _, name := range p.rules.secrets {
-			hidden = append(hidden, strings.TrimSuffix(home, "/")+"/"+name)
-		}
-	}
-	return hidden
 }
 
 // pathWithin is where in the source a path of the host lies, empty if it does not.
@@ -61,7 +45,7 @@ func (s *source) pathWithin(place string) string {
 func (p *plan) hideAt(place string) error {
 	at, missing, err := p.find(place)
 	switch {
-	case absent(err) || len(missing) > 0, p.peer != nil && os.IsPermission(err):
+	case hostpaths.Absent(err) || len(missing) > 0, p.sources.peer != nil && os.IsPermission(err):
 		return nil
 	case err != nil:
 		return fmt.Errorf("look for hidden files: %w", err)

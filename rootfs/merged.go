@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/overlays"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
 )
 
@@ -22,7 +23,7 @@ const (
 // takeAlone takes the mount of a source, without the mounts below. Where the kernel cannot map the ids of the
 // file system, the files belong to nobody.
 func (r *Root) takeAlone(s *source, spaces *userns.Namespaces) error {
-	space, err := spaces.Descriptor(r.ids.mapFor(s))
+	space, err := spaces.Descriptor(mapFor(r.ids, s))
 	if err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func (b *builder) merged(at int, n *node) error {
 
 // mountLower returns a read-only overlay of two directories of the skeleton.
 func (b *builder) mountLower(above, below string) (int, error) {
-	overlay, err := openOverlay(false, [2]string{"lowerdir", path.Join(b.dir, above) + ":" + path.Join(b.dir, below)})
+	overlay, err := overlays.Open(false, [2]string{"lowerdir", path.Join(b.dir, above) + ":" + path.Join(b.dir, below)})
 	if err != nil {
 		return -1, err
 	}

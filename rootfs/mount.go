@@ -9,13 +9,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"syscall"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/fsmount"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/devices"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
 )
 
 // The skeleton holds no data but generated files, and copies of small files of the host's /etc.
@@ -65,7 +66,7 @@ func (r *Root) Mount(dir string) (m Mounted, err error) {
 			err = errors.Join(err, unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW))
 		}
 	}()
-	b := builder{uids: r.ids.uids(), gids: r.ids.gids(), dir: dir, base: base, store: -1, noteShared: r.noteShared}
+	b := builder{ids: r.ids.Map(), dir: dir, base: base, store: -1, noteShared: r.noteShared}
 	defer b.close()
 	if r.store != nil {
 		if m.Store, err = b.attachStore(r.store); err != nil {
@@ -88,11 +89,11 @@ func (r *Root) Mount(dir string) (m Mounted, err error) {
 		return m, fmt.Errorf("mount cgroups on %s: /sys/fs/cgroup: %w", dir, err)
 	}
 	m.Path = filepath.Join(dir, "root")
-	if m.Devices, err = b.mountDevices("dev"); err != nil {
+	m.Devices, err = b.mountDevices("dev")
+	if errors.Is(err, devices.ErrShared) {
+		r.addNote("%v", err)
+	} else if err != nil {
 		return m, fmt.Errorf("mount devices on %s: %w", dir, err)
-	}
-	if m.Devices == "" {
-		r.addNote(sharedDevices)
 	}
 	aside := newDir()
 	root.eachLateBind("/", false, func(target string, bind *node) {
@@ -105,12 +106,12 @@ func (r *Root) Mount(dir string) (m Mounted, err error) {
 	if err := b.directory(base, "aside", aside); err != nil {
 		return m, fmt.Errorf("mount binds on %s: %w", dir, err)
 	}
-	if r.plan.stamps == nil {
+	if r.plan.sources.stamps == nil {
 		return m, nil
 	}
 	kept, err := unix.FcntlInt(uintptr(base), unix.F_DUPFD_CLOEXEC, 0)
 	if err == nil {
-		r.shown = newShown(r.plan, os.NewFile(uintptr(kept), "skeleton"), r.ids, r.plan.peer)
+		r.shown = newShown(r.plan, os.NewFile(uintptr(kept), "skeleton"), r.ids, r.plan.sources.peer)
 	}
 	return m, err
 }
@@ -130,8 +131,14 @@ func (n *node) eachLateBind(at string, covered bool, f func(target string, bind 
 // mountSkeleton mounts the tmpfs and returns a descriptor of its top, which only
 // the sandbox's root user can enter. move_mount(2), Linux 5.2.
 func (r *Root) mountSkeleton(dir string) (int, error) {
-	mnt, err := newTmpfs("sandbox", r.ids.uids(), r.ids.gids(), unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV,
-		[][2]string{{"mode", "0700"}, {"size", skeletonBytes}, {"nr_inodes", skeletonInodes}})
+	uid, gid := r.ids.Map().Host(userns.Owner{})
+	fs, err := fsmount.Open("tmpfs", "sandbox", [2]string{"mode", "0700"}, [2]string{"size", skeletonBytes}, [2]string{"nr_inodes", skeletonInodes},
+		[2]string{"uid", strconv.Itoa(uid)}, [2]string{"gid", strconv.Itoa(gid)})
+	if err != nil {
+		return -1, err
+	}
+	defer fs.Close()
+	mnt, err := fs.Mount()
 	if err != nil {
 		return -1, err
 	}
@@ -142,21 +149,24 @@ func (r *Root) mountSkeleton(dir string) (int, error) {
 	return mnt, nil
 }
 
-// newTmpfs makes a tmpfs that belongs to root of the inside, and is mounted nowhere.
-func newTmpfs(source string, uids, gids []syscall.SysProcIDMap, attributes int, options [][2]string) (int, error) {
-	owner := [][2]string{{"uid", strconv.Itoa(hostID(uids, 0))}, {"gid", strconv.Itoa(hostID(gids, 0))}}
-	fs, err := fsmount.Open("tmpfs", source, append(options, owner...)...)
+// mountDevices attaches a /dev of the sandbox's own at a name below the skeleton, and returns the path.
+func (b *builder) mountDevices(name string) (string, error) {
+	dev, err := devices.Mount(b.ids.Host(userns.Owner{}))
 	if err != nil {
-		return -1, err
+		return "", err
 	}
-	defer fs.Close()
-	return fs.MountWith(attributes)
+	defer dev.Close()
+	if err := unix.Mkdirat(b.base, name, 0o700); err != nil {
+		return "", fmt.Errorf("mkdir: %w", err)
+	}
+	err = withOpen(b.base, name, func(at int) error { return os.NewSyscallError("move_mount", move(int(dev.Fd()), at)) })
+	return filepath.Join(b.dir, name), err
 }
 
 // builder makes a plan real below a mounted skeleton. Every name it makes or
 // mounts on is a single one below a held descriptor.
 type builder struct {
-	uids, gids  []syscall.SysProcIDMap
+	ids         userns.Map
 	dir         string // where the skeleton is mounted
 	base        int    // the skeleton's top
 	store       int    // the store's, -1 where there is none
@@ -257,7 +267,8 @@ func (b *builder) file(parent int, name string, n *node) error {
 }
 
 func (b *builder) chown(fd int, name string, n *node, flags int) error {
-	return os.NewSyscallError("chown", unix.Fchownat(fd, name, hostID(b.uids, n.uid), hostID(b.gids, n.gid), flags))
+	uid, gid := b.ids.Host(userns.Owner{UID: n.uid, GID: n.gid})
+	return os.NewSyscallError("chown", unix.Fchownat(fd, name, uid, gid, flags))
 }
 
 // bind makes a mount point in the skeleton and attaches the source of a node there.

@@ -38,7 +38,7 @@ func TestSkeletonBelongsToTheSandboxRoot(t *testing.T) {
 	testhost.PrivateMounts(t)
 	_, m := mounted(t, testConfig())
 	for _, p := range []string{"", "/etc", "/etc/passwd", "/etc/mtab", "/proc", "/tmp", "/home/sandbox"} {
-		if got := ownerOf(t, m.Path+p); got != (owner{testBase, testBase}) {
+		if got := ownerOf(t, m.Path+p); got != own(testBase, testBase) {
 			t.Errorf("%q belongs to %v", p, got)
 		}
 	}

@@ -50,13 +50,13 @@ type Tree struct {
 func (r *Root) Trees() []Tree { return slices.Clone(r.trees) }
 
 // openOverlays opens the overlaid directories, except the whole root.
-func (p *plan) openOverlays(cfg *Config, opened func(*source)) ([]target, error) {
+func (ss *sources) openOverlays(cfg *Config, opened func(*source)) ([]target, error) {
 	var out []target
 	for _, dir := range cfg.Overlays {
 		if dir == "/" {
 			continue
 		}
-		s, err := p.openOverlay(dir)
+		s, err := ss.openOverlay(dir)
 		if err != nil {
 			return nil, fmt.Errorf("overlay %w", err)
 		}
@@ -66,15 +66,15 @@ func (p *plan) openOverlays(cfg *Config, opened func(*source)) ([]target, error)
 	return out, nil
 }
 
-func (p *plan) openOverlay(dir string) (*source, error) {
-	s, err := p.openNamed(p.rules.overlaying(), dir, false, asUser)
+func (ss *sources) openOverlay(dir string) (*source, error) {
+	s, err := ss.openNamed(ss.rules.Overlaying(), dir, false, asUser)
 	switch {
 	case err != nil:
 		return nil, err
 	case !s.dir:
 		return nil, fmt.Errorf("%s is not a directory; overlay the directory above it", dir)
 	case s.foreign:
-		return nil, &ForbiddenError{s.path, s.real, fmt.Sprintf("belongs to user %d, and only that user and root may have it overlaid", s.uid)}
+		return nil, s.forbidden(fmt.Sprintf("belongs to user %d, and only that user and root may have it overlaid", s.uid))
 	}
 	s.overlay = &overlay{}
 	return s, nil
@@ -83,9 +83,9 @@ func (p *plan) openOverlay(dir string) (*source, error) {
 // wholeRoot plans the root from the host's own, each directory of which is an
 // overlay.
 func (p *plan) wholeRoot(opened func(*source)) error {
-	rules := p.rules.overlaying()
-	rules.whole = true
-	s, err := p.openNamed(rules, "/", false, asOnDisk)
+	rules := p.sources.rules.Overlaying()
+	rules.Whole = true
+	s, err := p.sources.openNamed(rules, "/", false, asOnDisk)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (p *plan) placeSubmounts(parent *node, at string) error {
 	rels := map[string]bool{}
 	for _, i := range m.below {
 		rel := strings.TrimPrefix(strings.TrimPrefix(i.Mountpoint, resolved), "/")
-		if !p.rules.isPrivate(i.Mountpoint) {
+		if !p.sources.rules.IsPrivate(i.Mountpoint) {
 			rels[rel] = true
 		}
 	}
@@ -166,7 +166,7 @@ func (p *plan) placeSubmounts(parent *node, at string) error {
 
 func (p *plan) placeSubmount(parent *node, at, rel string) error {
 	where := path.Join(at, rel)
-	s, err := p.openSubmount(parent.src, rel)
+	s, err := p.sources.openSubmount(parent.src, rel)
 	if err != nil {
 		return fmt.Errorf("%s has a file system mounted below, at %s, that cannot be overlaid: %w; unmount it, or overlay another directory", parent.src.path, where, err)
 	}
@@ -186,7 +186,7 @@ func (p *plan) placeSubmount(parent *node, at, rel string) error {
 
 // openSubmount opens the mount at a place below an overlay's source. Nil: there is none,
 // or it cannot be seen.
-func (p *plan) openSubmount(parent *source, rel string) (*source, error) {
+func (ss *sources) openSubmount(parent *source, rel string) (*source, error) {
 	fd, err := parent.openBeneath(rel)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		return nil, nil // another mount hides it
@@ -203,11 +203,11 @@ func (p *plan) openSubmount(parent *source, rel string) (*source, error) {
 		descriptor.CloseFD(fd)
 		return nil, nil
 	}
-	s, err := newSource(path.Join(parent.path, rel), fd, false, parent.shown, p.rules.overlaying())
+	s, err := newSource(path.Join(parent.path, rel), fd, false, parent.shown, ss.rules.Overlaying())
 	if err != nil {
 		return nil, err
 	}
-	p.sources = append(p.sources, s)
+	ss.add(s)
 	if !s.dir {
 		return nil, errors.New("it is not a directory")
 	}

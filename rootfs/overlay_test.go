@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
 )
 
 // overlayConfig is a root with a store and the areas that a sandbox has.
@@ -102,7 +103,7 @@ func TestOverlaysTakeAreasPlaces(t *testing.T) {
 	if err != nil || at.node.kind != areaNode {
 		t.Fatalf("%+v, %v", at, err)
 	}
-	s, err := p.openNamed(p.rules, dir, false, asUser)
+	s, err := p.sources.openNamed(p.sources.rules, dir, false, asUser)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,10 +137,10 @@ func TestOverlayMount(t *testing.T) {
 				t.Errorf("inside: %q, want %q", got, want)
 			}
 			top := "/proc/thread-self/fd/" + strconv.Itoa(int(m.Store.Fd()))
-			user := owner{testBase + 1000, testBase + 1000}
-			for name, want := range map[string]owner{
+			user := own(testBase+1000, testBase+1000)
+			for name, want := range map[string]userns.Owner{
 				"layer/0/data": user, "layer/0/data/file": user, "layer/0/data/closed/x": user, "layer/0/data/dir": user,
-				"area/workspace/x": user, "area/home": user, "area/tmp": {testBase, testBase}, "layer": {0, 0}, "area": {0, 0},
+				"area/workspace/x": user, "area/home": user, "area/tmp": own(testBase, testBase), "layer": own(0, 0), "area": own(0, 0),
 			} {
 				if got := ownerOf(t, top+"/"+name); got != want {
 					t.Errorf("%s belongs to %v, want %v", name, got, want)
@@ -159,7 +160,7 @@ func TestOverlayMount(t *testing.T) {
 				defer unix.Close(disk)
 				want := user
 				if mapped {
-					want = owner{1000, 1000}
+					want = own(1000, 1000)
 				}
 				if got := ownerOf(t, "/proc/thread-self/fd/"+strconv.Itoa(disk)+"/layer/0/data/file"); got != want {
 					t.Errorf("in the store a file belongs to %v, want %v", got, want)
@@ -219,24 +220,5 @@ func TestOverlaysThatAreRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
-	}
-}
-
-// A directory that no overlay can have says nothing about the kernel.
-func TestARefusedDirectoryIsNoOldKernel(t *testing.T) {
-	asRoot(t)
-	dir, err := os.Open("/proc/sys/kernel")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dir.Close()
-	fs, err := openOverlay(false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer fs.Close()
-	m, err := Overlay{Lower: []*os.File{dir}, Upper: dir, Work: dir}.Mount()
-	if !errors.Is(err, unix.EINVAL) || errors.Is(err, ErrDetachedOverlay) == takesDetached(fs) {
-		t.Errorf("%v, %v; the kernel takes detached layers: %t", m, err, takesDetached(fs))
 	}
 }

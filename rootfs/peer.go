@@ -3,13 +3,10 @@ package rootfs
 import (
 	"errors"
 	"fmt"
-	"os"
-	"runtime"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/languages"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/rights"
 )
 
 // Peer is an ordinary user for whom a root process puts a root together. The rights of
@@ -92,83 +89,20 @@ func (p *Peer) limit(s *source) error {
 			s.gid = p.GIDs[0]
 		}
 	case s.writable:
-		return &ForbiddenError{s.path, s.real, fmt.Sprintf("belongs to user %d, and only that user and root may have it written to", s.uid)}
+		return s.forbidden(fmt.Sprintf("belongs to user %d, and only that user and root may have it written to", s.uid))
 	default:
 		s.shown, s.foreign = asNobody, true
 	}
 	return nil
 }
 
-// withRights runs f with the peer's rights to files and without the capabilities that
-// go around them, as file servers do: setfsuid(2) is of the calling thread and
-// takes CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH and their like from it
-// (capabilities(7), "Effect of user ID changes on capabilities"). A nil peer has
-// those of the process.
-func (p *Peer) withRights(f func() error) (err error) {
+// withRights runs f with the peer's rights to files. A nil peer has those of the process.
+func (p *Peer) withRights(f func() error) error {
 	if p == nil {
 		return f()
 	}
 	if err := p.validate(); err != nil {
 		return err
 	}
-	runtime.LockOSThread()
-	groups, err := unix.Getgroups()
-	if err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("getgroups: %w", err)
-	}
-	defer func() {
-		if back := setFileIDs(os.Geteuid(), os.Getegid(), groups); back != nil {
-			// The thread stays locked, and ends with the goroutine: it has
-			// too few rights, not too many.
-			err = errors.Join(err, back)
-			return
-		}
-		runtime.UnlockOSThread()
-	}()
-	gids := make([]int, len(p.GIDs))
-	for i, gid := range p.GIDs {
-		gids[i] = int(gid)
-	}
-	if err := setFileIDs(int(p.UID), gids[0], gids); err != nil {
-		return err
-	}
-	if err := lacksFileCapabilities(); err != nil {
-		return err
-	}
-	return f()
-}
-
-// setFileIDs changes the thread, and makes sure of it: setfsuid(2) has no error.
-func setFileIDs(uid, gid int, groups []int) error {
-	if err := unix.Setgroups(groups); err != nil {
-		return fmt.Errorf("setgroups: %w", err)
-	}
-	for _, set := range []struct {
-		name string
-		call func(int) (int, error)
-		id   int
-	}{{"setfsgid", unix.SetfsgidRetGid, gid}, {"setfsuid", unix.SetfsuidRetUid, uid}} {
-		if _, err := set.call(set.id); err != nil {
-			return fmt.Errorf("%s %d: %w", set.name, set.id, err)
-		}
-		if now, err := set.call(-1); err != nil || now != set.id {
-			return fmt.Errorf("%s %d: it is %d: %w", set.name, set.id, now, errors.Join(unix.EPERM, err))
-		}
-	}
-	return nil
-}
-
-// lacksFileCapabilities refuses a process whose securebits let it keep them.
-func lacksFileCapabilities() error {
-	const fileCapabilities = 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
-		return fmt.Errorf("capget: %w", err)
-	}
-	if data[0].Effective&fileCapabilities != 0 {
-		return errors.New("this process keeps the right to every file when it takes another user's (SECBIT_NO_SETUID_FIXUP): start it without that")
-	}
-	return nil
+	return rights.With(p.UID, p.GIDs, f)
 }

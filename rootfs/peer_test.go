@@ -78,7 +78,7 @@ func TestPeerOwnsWhatItWrites(t *testing.T) {
 	writeOwned(t, dir+"/file", 0o600, peerID, peerGID)
 	r, m := mounted(t, peerConfig(t, Config{Workspace: dir + "/ws", Binds: []Bind{{Source: dir + "/file", Target: "/data/file", Writable: true}}}, os.O_RDONLY))
 	inside(t, r, m.Path, 1000, "cat /workspace/secret > /workspace/copy; echo more >> /data/file")
-	if got := ownerOf(t, dir+"/ws/copy"); got != (owner{peerID, peerGID}) {
+	if got := ownerOf(t, dir+"/ws/copy"); got != own(peerID, peerGID) {
 		t.Errorf("what was made belongs to %v", got)
 	}
 	if text, err := os.ReadFile(dir + "/file"); err != nil || string(text) != "contentmore\n" {
@@ -164,10 +164,10 @@ func TestPeerReadsNothingOfOthers(t *testing.T) {
 // peer, and a group of the peer's.
 func TestPeersGroupWhereNothingIsIdmapped(t *testing.T) {
 	testhost.PrivateMounts(t)
-	ws := mountOverlay(t, ownedDir(t, 0, 0), owner{peerID, 4})
+	ws := mountOverlay(t, ownedDir(t, 0, 0), own(peerID, 4))
 	r := open(t, peerConfig(t, Config{Workspace: ws}, os.O_RDONLY))
-	if r.ids.direct == nil || *r.ids.direct != (owner{peerID, peerGID}) {
-		t.Errorf("the sandbox's user is %v of the host", r.ids.direct)
+	if r.ids.Direct == nil || *r.ids.Direct != own(peerID, peerGID) {
+		t.Errorf("the sandbox's user is %v of the host", r.ids.Direct)
 	}
 }
 
@@ -244,7 +244,7 @@ func TestSwappedSymlinkOfAPeer(t *testing.T) {
 		}
 		testhost.Symlink(t, dir+"/theirs", link)
 		_, m := mounted(t, c)
-		if got := ownerOf(t, m.Path+"/data/which"); got != (owner{testBase + 1000, testBase + 1000}) {
+		if got := ownerOf(t, m.Path+"/data/which"); got != own(testBase+1000, testBase+1000) {
 			t.Errorf("writable %v: what is shown belongs to %v", writable, got)
 		}
 		if err := os.Remove(link); err != nil {
@@ -354,53 +354,5 @@ func TestPeersLanguages(t *testing.T) {
 	}
 	if root, err := languages.Find(hidden+"/bin", "/nowhere", nil, nil); err != nil || len(root.Prefixes) != 1 {
 		t.Errorf("root itself is not shown it: %+v, %v", root, err)
-	}
-}
-
-// The peer's rights are those of its call alone.
-func TestPeersRightsEndWithTheCall(t *testing.T) {
-	asRoot(t)
-	dir := t.TempDir()
-	writeOwned(t, dir+"/roots", 0o600, 0, 0)
-	writeOwned(t, dir+"/group", 0o640, 0, 2002)
-	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	before := testhost.ThreadIDs(t)
-	err := testPeer().withRights(func() error {
-		if _, err := os.ReadFile(dir + "/roots"); !errors.Is(err, fs.ErrPermission) {
-			t.Errorf("root's file: %v", err)
-		}
-		if _, err := os.ReadFile(dir + "/group"); err != nil {
-			t.Errorf("a file of a group of the peer's: %v", err)
-		}
-		return errClosed
-	})
-	if !errors.Is(err, errClosed) {
-		t.Errorf("the call's own error: %v", err)
-	}
-	if _, err := os.ReadFile(dir + "/roots"); err != nil {
-		t.Errorf("afterwards: %v", err)
-	}
-	if after := testhost.ThreadIDs(t); after != before {
-		t.Errorf("before:\n%s\nafter:\n%s", before, after)
-	}
-}
-
-var errClosed = errors.New("of the call")
-
-// A process that keeps its capabilities whatever its ids can't take a peer's
-// rights.
-func TestProcessThatKeepsItsRightsServesNoPeer(t *testing.T) {
-	asRoot(t)
-	runtime.LockOSThread() // never unlocked: the thread ends with the test's goroutine
-	const noSetuidFixup = 1 << 2
-	if err := unix.Prctl(unix.PR_SET_SECUREBITS, noSetuidFixup, 0, 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	called := false
-	err := testPeer().withRights(func() error { called = true; return nil })
-	if called || err == nil || !strings.Contains(err.Error(), "SECBIT_NO_SETUID_FIXUP") {
-		t.Errorf("called: %v, error %v", called, err)
 	}
 }

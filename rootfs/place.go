@@ -187,7 +187,7 @@ func (p *plan) unfoldEntry(n *node, name string) error {
 		return err
 	}
 	if s != nil {
-		p.sources = append(p.sources, s)
+		p.sources.add(s)
 	}
 	switch {
 	case child != nil && child.covered:

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/conffiles"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/stamps"
 	"golang.org/x/sys/unix"
 )
 
@@ -39,15 +39,15 @@ type node struct {
 	mode     uint32 // of a directory: its permission bits
 	uid, gid uint32 // of a directory, as inside
 	src      *source
-	same     *node     // of a sameNode, the overlay's
-	file     bool      // of a maskNode: it hides a file
-	made     string    // of a maskNode that is mounted: its place in the skeleton
-	named    bool      // a bind of the user's own
-	covered  bool      // the caller mounts something over it
-	copy     bool      // of a fileNode: the layer below has the file
-	host     fileState // of a fileNode with the text of a file of the host
-	under    *source   // of a dirNode: the layer below
-	merged   bool      // of a place: there is a layer below
+	same     *node        // of a sameNode, the overlay's
+	file     bool         // of a maskNode: it hides a file
+	made     string       // of a maskNode that is mounted: its place in the skeleton
+	named    bool         // a bind of the user's own
+	covered  bool         // the caller mounts something over it
+	copy     bool         // of a fileNode: the layer below has the file
+	host     stamps.State // of a fileNode with the text of a file of the host
+	under    *source      // of a dirNode: the layer below
+	merged   bool         // of a place: there is a layer below
 	children map[string]*node
 }
 
@@ -62,19 +62,15 @@ func (n *node) addChild(name string, child *node) *node {
 }
 
 // plan is a root before anything is mounted: a tree of nodes, and the sources
-// they hold. It touches no kernel object but descriptors.
+// that they show. It touches no kernel object but descriptors.
 type plan struct {
 	root    *node
-	rules   *rules
 	user    User
-	files   map[string]*os.File
-	peer    *Peer
-	sources []*source
+	sources sources
 	views   []*view
 	// rootView is the view of the host's "/", if parts of the host's root are shown.
 	rootView *view
-	entries  int     // added by unfolding
-	stamps   *Stamps // nil: the plan collects none
+	entries  int // added by unfolding
 	packages *conffiles.Reader
 	copies   func() (*os.File, error)
 	began    time.Time // when the plan was begun: no file was looked at before
@@ -87,69 +83,10 @@ type plan struct {
 }
 
 func (p *plan) close() {
-	for _, s := range p.sources {
-		s.close()
-	}
+	p.sources.close()
 	for _, v := range p.views {
 		v.close()
 	}
-}
-
-// open is openSource for a part of the host that is not written to, and that the plan closes.
-func (p *plan) open(name string) (*source, error) {
-	p.stamps.add(name)
-	s, err := openSource(name, false, asNobody, p.rules)
-	if err == nil {
-		p.sources = append(p.sources, s)
-	}
-	return s, err
-}
-
-// openNamed opens a source that the user named: by the descriptor that came with it, or
-// else, for a caller that may see everything, by its path.
-func (p *plan) openNamed(r *rules, name string, writable bool, as ownerView) (s *source, err error) {
-	file := p.files[name]
-	switch {
-	case file == nil && p.peer != nil:
-		return nil, fmt.Errorf("%s: no descriptor came with it", name)
-	case !path.IsAbs(name):
-		return nil, fmt.Errorf("%q: must be an absolute path", name)
-	case file == nil:
-		s, err = openSource(name, writable, as, r)
-	default:
-		s, err = heldSource(name, file, writable, as, r, p.peer)
-	}
-	if err == nil {
-		p.sources = append(p.sources, s)
-	}
-	return s, err
-}
-
-// openPrefix opens a language prefix. A peer may have put it into the configuration, so
-// the peer has to be able to list it, and the whole path is looked up with the peer's
-// rights.
-func (p *plan) openPrefix(name string) (*source, error) {
-	if p.peer == nil {
-		return p.open(name)
-	}
-	p.stamps.add(name)
-	if !path.IsAbs(name) {
-		return nil, fmt.Errorf("%q: must be an absolute path", name)
-	}
-	fd := -1
-	err := p.peer.withRights(func() (err error) {
-		fd, err = descriptor.Open(unix.AT_FDCWD, name, descriptor.NoMagicLinks, unix.O_RDONLY|unix.O_DIRECTORY)
-		return err
-	})
-	if err != nil {
-		return nil, openError(name, false, err)
-	}
-	s, err := newSource(name, fd, false, asNobody, p.rules)
-	if err == nil {
-		s.peer = p.peer
-		p.sources = append(p.sources, s)
-	}
-	return s, err
 }
 
 // spot is a place that was reached: a node, or (node nil) a place in the source

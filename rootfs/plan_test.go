@@ -134,7 +134,7 @@ func TestPlanOfTheHost(t *testing.T) {
 }
 
 func TestEtcTakesNothingThatUsersCannotRead(t *testing.T) {
-	p := &plan{root: newDir(), rules: &rules{}}
+	p := &plan{root: newDir(), sources: sources{rules: &hostpaths.Rules{}}}
 	t.Cleanup(p.close)
 	dir := t.TempDir()
 	testhost.WriteFile(t, dir+"/open", "")
@@ -152,7 +152,7 @@ func TestEtcTakesNothingThatUsersCannotRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	etc, err := p.open(dir)
+	etc, err := p.sources.open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestEtcTakesNothingThatUsersCannotRead(t *testing.T) {
 		"to-null": "", "to-proc": "", "to-magic": "",
 		"closed": "", "to-closed": "", "dir": "", "dangling": "", "open/below": "",
 	} {
-		n, err := p.etcNode(etc, p.viewOf(etc), name)
+		n, err := newEtcPlan(p, etc, p.root).node(p.viewOf(etc), name)
 		if err != nil {
 			t.Error(err)
 			continue
@@ -180,7 +180,7 @@ func TestEtcTakesNothingThatUsersCannotRead(t *testing.T) {
 }
 
 func TestTopLevelIsTakenAsItIs(t *testing.T) {
-	p := &plan{root: newDir(), rules: &rules{}}
+	p := &plan{root: newDir(), sources: sources{rules: &hostpaths.Rules{}}}
 	t.Cleanup(p.close)
 	for _, name := range []string{"home", "bin", "no-such-directory"} {
 		if err := p.takeTop(name); err != nil {
@@ -193,28 +193,6 @@ func TestTopLevelIsTakenAsItIs(t *testing.T) {
 	}
 	if got := describe(p.root, "/"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
-
-func TestGeneratedEtc(t *testing.T) {
-	for _, test := range []struct {
-		user          User
-		passwd, group string
-	}{
-		{testUser, "root:x:0:0:root:/:/bin/sh\nsandbox:x:1000:1000:sandbox:/home/sandbox:/bin/sh\n", "root:x:0:\nsandbox:x:1000:\n"},
-		{User{0, 0, "/home/sandbox"}, "root:x:0:0:root:/home/sandbox:/bin/sh\n", "root:x:0:\n"},
-		{User{7, 0, "/h"}, "root:x:0:0:root:/:/bin/sh\nsandbox:x:7:0:sandbox:/h:/bin/sh\n", "root:x:0:\n"},
-	} {
-		files := generatedEtc(&Config{User: test.user, Hostname: "box"})
-		if want := test.passwd + "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"; files["passwd"] != want {
-			t.Errorf("passwd for %v:\n%s", test.user, files["passwd"])
-		}
-		if want := test.group + "nogroup:x:65534:\n"; files["group"] != want {
-			t.Errorf("group for %v:\n%s", test.user, files["group"])
-		}
-		if !strings.Contains(files["hosts"], "127.0.0.1\tlocalhost\n") || !strings.Contains(files["hosts"], "\tbox\n") {
-			t.Errorf("hosts:\n%s", files["hosts"])
-		}
 	}
 }
 
@@ -385,7 +363,7 @@ func TestUnfoldedDirectoryKeepsItsAccess(t *testing.T) {
 		if err := os.Chmod(dir, test.mode); err != nil {
 			t.Fatal(err)
 		}
-		s, err := openSource(dir, false, test.as, &rules{})
+		s, err := openSource(dir, false, test.as, &hostpaths.Rules{})
 		if err != nil {
 			t.Fatal(err)
 		}

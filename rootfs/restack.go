@@ -5,83 +5,25 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"syscall"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/disk/fsmount"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/overlays"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
 )
 
-// An Overlay has the directories of a further overlay, held by descriptors, of mounts in
-// any namespace or in none.
-type Overlay struct {
-	// Lower are the lower layers, the uppermost first.
-	Lower []*os.File
-	// Upper and Work are on one file system.
-	Upper, Work *os.File
-	// Renames says that directories of the lower layers can be renamed. All mounts below the
-	// overlay must lie in its top directory.
-	Renames bool
-}
+// Overlay is [overlays.Overlay].
+type Overlay = overlays.Overlay
 
-// ErrDetachedOverlay says that this kernel makes no overlay of mounts that are attached nowhere. It is
-// an [errors.ErrUnsupported].
-var ErrDetachedOverlay = fmt.Errorf("%w before Linux 6.15", errors.ErrUnsupported)
-
-// Mount makes the overlay as a detached mount, with the options that all overlays
-// of a sandbox have. The error is [ErrDetachedOverlay] if this kernel makes no such overlay.
-func (o Overlay) Mount() (*os.File, error) {
-	fs, err := openOverlay(o.Renames)
-	if err != nil {
-		return nil, err
-	}
-	defer fs.Close()
-	set := func(key string, dir *os.File) error {
-		err := fs.SetFile(key, dir)
-		if errors.Is(err, unix.EINVAL) && !takesDetached(fs) { // else overlayfs refuses the directory
-			err = errors.Join(err, ErrDetachedOverlay)
-		}
-		return err
-	}
-	for _, dir := range o.Lower {
-		if err := set("lowerdir+", dir); err != nil {
-			return nil, err
-		}
-	}
-	if err := errors.Join(set("upperdir", o.Upper), set("workdir", o.Work)); err != nil {
-		return nil, err
-	}
-	mnt, err := fs.Mount()
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(mnt), "overlay"), nil
-}
-
-// takesDetached says whether an overlay can have a layer that is attached nowhere. It is true if
-// this cannot be told.
-func takesDetached(overlay *fsmount.Context) bool {
-	tmpfs, err := fsmount.Open("tmpfs", "probe")
-	if err != nil {
-		return true
-	}
-	defer tmpfs.Close()
-	fd, err := tmpfs.Mount()
-	if err != nil {
-		return true
-	}
-	dir := os.NewFile(uintptr(fd), "probe")
-	defer dir.Close()
-	return !errors.Is(overlay.SetFile("lowerdir+", dir), unix.EINVAL)
-}
+// ErrDetachedOverlay is [overlays.ErrDetached].
+var ErrDetachedOverlay = overlays.ErrDetached
 
 // MakeLayer makes a layer's two directories in an empty one. The top of the upper layer
 // has the owner and the mode of the directory below.
 func MakeLayer(dir, below *os.File) (upper, work *os.File, err error) {
-	if err := makeLayer(int(dir.Fd()), int(below.Fd())); err != nil {
+	if err := overlays.MakeLayer(int(dir.Fd()), int(below.Fd())); err != nil {
 		return nil, nil, err
 	}
 	if upper, err = OpenDir(dir, "data"); err != nil {
@@ -107,15 +49,15 @@ func OpenLower(cfg Config, t Tree, uids, gids []specs.LinuxIDMapping) (_ *os.Fil
 	if err != nil {
 		return nil, err
 	}
-	p.rules = p.rules.overlaying()
-	p.rules.whole = true // was decided when the sandbox was made
-	p.files, p.peer = nil, nil
+	p.sources.rules = p.sources.rules.Overlaying()
+	p.sources.rules.Whole = true // was decided when the sandbox was made
+	p.sources.files, p.sources.peer = nil, nil
 	defer p.close()
 	as := asUser
 	if t.OnDisk {
 		as = asOnDisk
 	}
-	s, err := p.openNamed(p.rules, t.Path, false, as)
+	s, err := p.sources.openNamed(p.sources.rules, t.Path, false, as)
 	if err != nil {
 		return nil, fmt.Errorf("overlay %w", err)
 	}
@@ -129,7 +71,7 @@ func OpenLower(cfg Config, t Tree, uids, gids []specs.LinuxIDMapping) (_ *os.Fil
 	s.uid, s.gid = t.UID, t.GID
 	var spaces userns.Namespaces
 	defer spaces.Close()
-	r := &Root{plan: p, ids: idsOf(&cfg, uids, gids)}
+	r := &Root{plan: p, ids: userns.IDsOf(cfg.IDBase, cfg.User.owner(), userns.FromOCI(uids, gids))}
 	if err := r.takeAlone(s, &spaces); err != nil {
 		return nil, err
 	}
@@ -149,7 +91,7 @@ func OpenImage(tree *os.File, uids, gids []specs.LinuxIDMapping) (*os.File, erro
 		return nil, fmt.Errorf("lower layer of the image: %w", err)
 	}
 	file := os.NewFile(uintptr(layer), imageName)
-	if err := mapFrozen(file, userns.Map{UIDs: sysMappings(uids), GIDs: sysMappings(gids)}); err != nil {
+	if err := mapFrozen(file, userns.FromOCI(uids, gids)); err != nil {
 		return nil, errors.Join(fmt.Errorf("idmap the image: %w", err), file.Close())
 	}
 	return file, nil
@@ -171,28 +113,72 @@ func (i identity) device() uint64 { return unix.Mkdev(i.major, i.minor) }
 // MapFrozen makes a detached mount of another sandbox's store read-only, and has its
 // ids, which are of the inside, be those that a sandbox with these maps has.
 func MapFrozen(f *os.File, uids, gids []specs.LinuxIDMapping) error {
-	host := syscall.SysProcIDMap{ContainerID: storeRoot, HostID: 0, Size: 1}
-	if err := mapFrozen(f, userns.Map{UIDs: append(sysMappings(uids), host), GIDs: append(sysMappings(gids), host)}); err != nil {
+	if err := mapFrozen(f, userns.FromOCI(uids, gids).With(storeRoot, 0)); err != nil {
 		return fmt.Errorf("idmap the layers of a snapshot: %w", err)
 	}
 	return nil
 }
 
 func mapFrozen(f *os.File, ids userns.Map) error {
-	var spaces userns.Namespaces
-	defer spaces.Close()
-	space, err := spaces.Descriptor(ids)
+	space, err := userns.New(ids, 0)
 	if err != nil {
 		return err
 	}
+	defer descriptor.CloseFD(space)
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | unix.MOUNT_ATTR_RDONLY, Userns_fd: uint64(space)}
 	return os.NewSyscallError("mount_setattr", unix.MountSetattr(int(f.Fd()), "", unix.AT_EMPTY_PATH, &attr))
 }
 
-func sysMappings(in []specs.LinuxIDMapping) []syscall.SysProcIDMap {
-	var out []syscall.SysProcIDMap
-	for _, m := range in {
-		out = append(out, syscall.SysProcIDMap{ContainerID: int(m.ContainerID), HostID: int(m.HostID), Size: int(m.Size)})
+// OpenWorkspace checks the workspace of a Config as [Open] does and returns its
+// tree alone: a detached mount, for a sandbox that is up already and whose user
+// namespace has these maps. The caller attaches and closes it. Nothing else of the
+// Config is looked at.
+func OpenWorkspace(cfg Config, uids, gids []specs.LinuxIDMapping) (*os.File, error) {
+	var spaces userns.Namespaces
+	defer spaces.Close()
+	return openWorkspace(cfg, uids, gids, &spaces)
+}
+
+// OpenWorkspace is [OpenWorkspace] for a sandbox in which no command has run.
+func (s *Shown) OpenWorkspace(cfg Config, uids, gids []specs.LinuxIDMapping) (*os.File, error) {
+	return openWorkspace(cfg, uids, gids, &s.spaces)
+}
+
+func openWorkspace(cfg Config, uids, gids []specs.LinuxIDMapping, spaces *userns.Namespaces) (*os.File, error) {
+	p, err := emptyPlan(&cfg)
+	if err != nil {
+		return nil, err
 	}
-	return out
+	defer p.close()
+	s, err := p.sources.openNamed(p.sources.rules, cfg.Workspace, true, asUser)
+	if err == nil && !s.dir {
+		err = fmt.Errorf("%s is not a directory", s.path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("workspace %w", err)
+	}
+	r := &Root{plan: p, ids: userns.IDsOf(cfg.IDBase, cfg.User.owner(), userns.FromOCI(uids, gids))}
+	if err := r.takeLate(s, spaces); err != nil {
+		return nil, err
+	}
+	tree := os.NewFile(uintptr(s.tree), s.path)
+	s.tree = -1
+	return tree, nil
+}
+
+// takeLate takes a writable source's tree once the id maps can change no more.
+func (r *Root) takeLate(s *source, spaces *userns.Namespaces) error {
+	err := r.idmap(s, spaces)
+	if err == nil || !unsupported(err) {
+		return err
+	}
+	m, tableErr := r.plan.mounted.checkedMountsOf(s)
+	if tableErr != nil {
+		return tableErr
+	}
+	if r.ids.Direct == nil || *r.ids.Direct != s.owner() {
+		return errors.Join(fmt.Errorf("workspace %s is on %s, which cannot be idmapped, and the user of a sandbox that is up cannot change: make the sandbox with this workspace",
+			s.path, m.fsType), err)
+	}
+	return s.clone(-1, true)
 }

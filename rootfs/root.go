@@ -7,11 +7,12 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/conffiles"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/stamps"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
 )
 
@@ -19,37 +20,44 @@ import (
 // for each tree that will be attached, detached mounts included, so later changes of the
 // paths do not change the mounts. One goroutine at a time uses it.
 type Root struct {
-	plan  *plan
-	ids   ids
-	store *os.File
-	users *os.File // the user namespace
-	trees []Tree
-	notes []string
-	shown *Shown // of a mounted root that keeps stamps
+	plan   *plan
+	ids    userns.IDs
+	store  *os.File
+	users  *os.File // the user namespace
+	trees  []Tree
+	notes  []string
+	shown  *Shown // of a mounted root that keeps stamps
+	stamps stamps.Stamps
 
 	cgroups []Cgroup
 }
+
+// Stamps and HostMounts are [stamps.Stamps] and [stamps.HostMounts].
+type (
+	Stamps     = stamps.Stamps
+	HostMounts = stamps.HostMounts
+)
 
 // Open validates a Config and prepares the root. It needs CAP_SYS_ADMIN, and takes sources
 // from the mount namespace of the calling thread. Close releases all that it holds in the
 // kernel. A source that must not be shown is a *ForbiddenError; a missing one is an error
 // that is fs.ErrNotExist.
 func Open(cfg Config) (*Root, error) {
-	r := &Root{ids: ids{base: cfg.IDBase, user: cfg.User}, store: cfg.Store, cgroups: cfg.Cgroups}
+	r := &Root{ids: userns.IDs{Base: cfg.IDBase, User: cfg.User.owner()}, store: cfg.Store, cgroups: cfg.Cgroups}
 	spaces := userns.Namespaces{Owner: cfg.IDBase}
 	defer spaces.Close()
-	spaces.Start(r.ids.namespaceMap())
+	spaces.Start(r.ids.Map())
 	p, err := newPlan(cfg, func(s *source) {
 		if s.shown != asNobody {
-			spaces.Start(r.ids.mapFor(s))
+			spaces.Start(mapFor(r.ids, s))
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
 	r.plan, r.trees = p, p.number()
-	if p.stamps != nil {
-		err = p.stamps.noteMounts()
+	if p.sources.stamps != nil {
+		r.stamps, err = p.sources.stamps.Stamps(cfg.HostMounts)
 	}
 	if err == nil {
 		err = r.takeTrees(&spaces)
@@ -58,7 +66,7 @@ func Open(cfg Config) (*Root, error) {
 		err = r.mapStore(&spaces)
 	}
 	if err == nil {
-		r.users, err = spaces.File(r.ids.namespaceMap())
+		r.users, err = spaces.File(r.ids.Map())
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -87,45 +95,38 @@ func (r *Root) TakeUserNamespace() *os.File {
 	return users
 }
 
+// Stamps returns the stamps of a root whose Config has HostMounts.
+func (r *Root) Stamps() Stamps { return r.stamps }
+
 // Notes are the fallbacks that were taken, a sentence each.
 func (r *Root) Notes() []string { return slices.Clone(r.notes) }
 
 // UIDMappings and GIDMappings are the id maps the sandbox's user namespace must
 // have. They are the sandbox's range, unless the workspace cannot be idmapped:
 // then its owner takes the place of the sandbox's user.
-func (r *Root) UIDMappings() []specs.LinuxIDMapping { return ociMappings(r.ids.uids()) }
+func (r *Root) UIDMappings() []specs.LinuxIDMapping { return userns.OCI(r.ids.Map().UIDs) }
 
 // GIDMappings are like UIDMappings, for groups.
-func (r *Root) GIDMappings() []specs.LinuxIDMapping { return ociMappings(r.ids.gids()) }
-
-func ociMappings(in []syscall.SysProcIDMap) []specs.LinuxIDMapping {
-	out := make([]specs.LinuxIDMapping, 0, len(in))
-	for _, m := range in {
-		out = append(out, specs.LinuxIDMapping{
-			ContainerID: uint32(m.ContainerID), HostID: uint32(m.HostID), Size: uint32(m.Size),
-		})
-	}
-	return out
-}
+func (r *Root) GIDMappings() []specs.LinuxIDMapping { return userns.OCI(r.ids.Map().GIDs) }
 
 // emptyPlan checks the configuration, and makes a plan with nothing in it yet.
 func emptyPlan(cfg *Config) (*plan, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	r, err := newRules(cfg)
+	r, err := hostpaths.NewRules(cfg.Private, cfg.WorkspaceRoots)
+	if err == nil && len(cfg.Overlays) > 0 {
+		err = r.HideSecrets(cfg.Home)
+	}
 	if err != nil {
 		return nil, err
 	}
 	p := &plan{
-		root: newDir(), rules: r, user: cfg.User, files: cfg.Files, peer: cfg.Peer,
+		root: newDir(), sources: sources{rules: r, files: cfg.Files, peer: cfg.Peer}, user: cfg.User,
 		packages: cfg.Packages, copies: cfg.Copies, began: time.Now(),
 	}
 	if p.packages == nil {
 		p.packages = &conffiles.Reader{}
-	}
-	if cfg.HostMounts != nil {
-		p.stamps = &Stamps{host: cfg.HostMounts}
 	}
 	return p, nil
 }
@@ -137,12 +138,15 @@ func newPlan(cfg Config, opened func(*source)) (_ *plan, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.HostMounts != nil {
+		p.sources.stamps = &stamps.Collector{}
+	}
 	defer func() {
 		if err != nil {
 			p.close()
 		}
 	}()
-	named, err := p.openAll(&cfg, opened)
+	named, err := p.sources.openAll(&cfg, opened)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +182,7 @@ func (p *plan) placePrefixes(cfg *Config) error {
 		return nil
 	}
 	for _, prefix := range cfg.Prefixes {
-		s, err := p.openPrefix(prefix)
+		s, err := p.sources.openPrefix(prefix)
 		if err != nil {
 			return fmt.Errorf("language prefix %w", err)
 		}
@@ -224,7 +228,7 @@ func (p *plan) layOutBase(cfg *Config, opened func(*source)) error {
 }
 
 func (p *plan) reserveAll(cfg *Config) error {
-	for _, point := range slices.Concat(reserved, cfg.MountPoints) {
+	for _, point := range slices.Concat(hostpaths.Reserved, cfg.MountPoints) {
 		if err := p.reserve(point); err != nil {
 			return err
 		}
@@ -246,8 +250,8 @@ type target struct {
 
 // openAll opens the overlays, the workspace and the binds, in the order in which
 // they are placed: those nearest to the root first.
-func (p *plan) openAll(cfg *Config, opened func(*source)) ([]target, error) {
-	out, err := p.openOverlays(cfg, opened)
+func (ss *sources) openAll(cfg *Config, opened func(*source)) ([]target, error) {
+	out, err := ss.openOverlays(cfg, opened)
 	if err != nil {
 		return nil, err
 	}
@@ -256,7 +260,7 @@ func (p *plan) openAll(cfg *Config, opened func(*source)) ([]target, error) {
 		both = out[i].src
 		out = append(out, target{WorkspaceTarget, both, true})
 	} else if cfg.Workspace != "" {
-		s, err := p.openNamed(p.rules, cfg.Workspace, true, asUser)
+		s, err := ss.openNamed(ss.rules, cfg.Workspace, true, asUser)
 		if err != nil {
 			return nil, fmt.Errorf("workspace %w", err)
 		}
@@ -266,10 +270,10 @@ func (p *plan) openAll(cfg *Config, opened func(*source)) ([]target, error) {
 		opened(s)
 		out = append(out, target{target: WorkspaceTarget, src: s})
 	}
-	binding := *p.rules
-	binding.sockets = true
+	binding := *ss.rules
+	binding.Sockets = true
 	for _, b := range cfg.Binds {
-		s, err := p.openNamed(&binding, b.Source, b.Writable, asUser)
+		s, err := ss.openNamed(&binding, b.Source, b.Writable, asUser)
 		if err != nil {
 			return nil, fmt.Errorf("bind %w", err)
 		}

@@ -8,6 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/etcfiles"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/stamps"
 )
 
 // Without descriptors no file of the host can be read. That says nothing about the files.
@@ -15,17 +18,14 @@ func TestTooManyOpenFilesDoNotHideFilesOfTheHost(t *testing.T) {
 	dir := t.TempDir()
 	testhost.WriteFile(t, dir+"/php/8.2/cli/conf.d/20-mbstring.ini", "")
 	for name, look := range map[string]func() error{
-		"homes of an overlay": func() error {
-			_, err := newRules(&Config{Overlays: []string{"/srv"}, Home: "/nowhere"})
-			return err
-		},
-		"stamps": func() error { return new(Stamps).addPattern(dir, "php/"+phpConfigured) },
+		"homes of an overlay": func() error { return new(hostpaths.Rules).HideSecrets("/nowhere") },
+		"stamps":              func() error { return new(stamps.Collector).AddPattern(dir, "php/"+etcfiles.PHPConfigured) },
 		"names below /etc": func() error {
-			_, err := etcNames("/etc", []string{"xml", "dpkg"})
+			_, err := etcfiles.Names("/etc", []string{"xml", "dpkg"})
 			return err
 		},
 		"modules of PHP": func() error {
-			_, err := phpModules(dir+"/php", "/usr/lib/php")
+			_, err := etcfiles.PHPModules(dir+"/php", "/usr/lib/php")
 			return err
 		},
 	} {

@@ -19,14 +19,14 @@ import (
 // inside can change the mode or the owner of the socket.
 
 // checkSocket decides on a source that is a socket.
-func (s *source) checkSocket(r *rules) error {
+func (s *source) checkSocket(r *hostpaths.Rules) error {
 	switch {
-	case !r.sockets:
-		return &ForbiddenError{s.path, s.real, "is a socket; show it with a bind"}
+	case !r.Sockets:
+		return s.forbidden("is a socket; show it with a bind")
 	case s.writable:
-		return &ForbiddenError{s.path, s.real, "is a socket, which is always shown read-only; leave :rw out: a command can connect in any case"}
+		return s.forbidden("is a socket, which is always shown read-only; leave :rw out: a command can connect in any case")
 	case s.real == hostpaths.LauncherSocket, s.isOwnListener():
-		return &ForbiddenError{s.path, s.real, "is a socket of the runtime itself, through which sandboxes are made"}
+		return s.forbidden("is a socket of the runtime itself, through which sandboxes are made")
 	}
 	s.socket = true
 	return nil
@@ -65,7 +65,7 @@ func (s *source) isOwnListener() bool {
 
 // noteSocket notes the access that a bound socket gives.
 func (r *Root) noteSocket(s *source) {
-	host := r.ids.host().uid
+	host := r.ids.Host().UID
 	if slices.Contains(engineSockets, path.Base(s.real)) {
 		r.addNote("%s is the socket of a container engine: a command in the sandbox that connects to it has the rights of root on the host", s.path)
 		return

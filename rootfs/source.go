@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
 // source is something of the host to attach: a directory, a regular file or a socket,
@@ -57,7 +58,7 @@ const (
 
 // openSource opens an absolute path, following symbolic links, and checks the file. Only
 // directories, regular files and, for binds, sockets are sources.
-func openSource(path string, writable bool, as ownerView, r *rules) (*source, error) {
+func openSource(path string, writable bool, as ownerView, r *hostpaths.Rules) (*source, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("%q: must be an absolute path", path)
 	}
@@ -70,7 +71,7 @@ func openSource(path string, writable bool, as ownerView, r *rules) (*source, er
 }
 
 // newSource makes a source of a descriptor, which it owns, and checks it.
-func newSource(path string, fd int, writable bool, as ownerView, r *rules) (*source, error) {
+func newSource(path string, fd int, writable bool, as ownerView, r *hostpaths.Rules) (*source, error) {
 	path = filepath.Clean(path)
 	s := &source{path: path, origin: path, fd: fd, tree: -1, writable: writable, shown: as}
 	if err := s.inspect(r); err != nil {
@@ -78,6 +79,11 @@ func newSource(path string, fd int, writable bool, as ownerView, r *rules) (*sou
 		return nil, err
 	}
 	return s, nil
+}
+
+// forbidden is the error of a source that a rule forbids.
+func (s *source) forbidden(rule string) error {
+	return &ForbiddenError{Path: s.path, Resolved: s.real, Rule: rule}
 }
 
 func openError(path string, writable bool, err error) error {
@@ -91,7 +97,7 @@ func openError(path string, writable bool, err error) error {
 }
 
 // inspect describes the descriptor's file, and decides on that.
-func (s *source) inspect(r *rules) error {
+func (s *source) inspect(r *hostpaths.Rules) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(s.fd, &st); err != nil {
 		return fmt.Errorf("stat %s: %w", s.path, err)
@@ -104,7 +110,7 @@ func (s *source) inspect(r *rules) error {
 		return fmt.Errorf("%s was removed while it was opened", s.path)
 	}
 	s.real, s.mode, s.uid, s.gid = resolved, st.Mode, st.Uid, st.Gid
-	if err := r.check(s.path, s.real, s.writable); err != nil {
+	if err := r.Check(s.path, s.real, s.writable); err != nil {
 		return err
 	}
 	switch st.Mode & unix.S_IFMT {
@@ -116,7 +122,7 @@ func (s *source) inspect(r *rules) error {
 			return err
 		}
 	default:
-		return &ForbiddenError{s.path, s.real, "is a " + typeName(st.Mode) + "; only directories, files and sockets can be bound"}
+		return s.forbidden("is a " + typeName(st.Mode) + "; only directories, files and sockets can be bound")
 	}
 	return s.refuseKernelView()
 }
@@ -129,7 +135,7 @@ func (s *source) refuseKernelView() error {
 		return fmt.Errorf("statfs %s: %w", s.path, err)
 	}
 	if name, ok := kernelViewMagic[int64(st.Type)]; ok { //nolint:unconvert // int32 on some architectures
-		return &ForbiddenError{s.path, s.real, "is on a " + name + " file system, which shows the host's kernel"}
+		return s.forbidden("is on a " + name + " file system, which shows the host's kernel")
 	}
 	return nil
 }

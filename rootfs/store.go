@@ -6,7 +6,6 @@ import (
 	"os"
 	"path"
 	"strconv"
-	"syscall"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
@@ -19,8 +18,7 @@ const storeRoot = 1 << 31
 
 // mapStore makes the store an idmapped mount: its files have the ids of the sandbox.
 func (r *Root) mapStore(spaces *userns.Namespaces) error {
-	host := syscall.SysProcIDMap{ContainerID: storeRoot, HostID: 0, Size: 1}
-	space, err := spaces.Descriptor(userns.Map{UIDs: append(r.ids.uids(), host), GIDs: append(r.ids.gids(), host)})
+	space, err := spaces.Descriptor(r.ids.Map().With(storeRoot, 0))
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func (p *plan) hostView(part *source) (*view, error) {
 			return nil, err
 		}
 		root := &source{path: "/", real: "/", fd: fd, tree: -1, dir: true}
-		p.sources = append(p.sources, root)
+		p.sources.add(root)
 		p.rootView = p.viewOf(root)
 	}
 	whole, err := identify(p.rootView.dir.fd)
@@ -59,7 +59,7 @@ func (p *plan) hostView(part *source) (*view, error) {
 
 // openHost opens a part of the host's own root.
 func (p *plan) openHost(name string) (*source, error) {
-	s, err := p.open(name)
+	s, err := p.sources.open(name)
 	if err != nil {
 		return nil, err
 	}

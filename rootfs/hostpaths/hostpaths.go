@@ -1,5 +1,5 @@
-// Package hostpaths has rules about paths of the host, as data: the directories of programs, the
-// directories where no sandbox writes, and homes with the secrets in them.
+// Package hostpaths has rules about paths of the host: the directories of programs, the directories
+// where no sandbox writes, and homes with the secrets in them. It decides which paths a sandbox may show.
 package hostpaths
 
 import (

@@ -1,4 +1,4 @@
-package rootfs
+package stamps
 
 import (
 	"os"
@@ -12,14 +12,26 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testing/testhost"
 )
 
-func stamped(t *testing.T, paths ...string) *Stamps {
+// stamped has the stamps of the paths, for a root of this host.
+func stamped(t *testing.T, host *HostMounts, paths ...string) *Stamps {
 	t.Helper()
-	b := &Stamps{host: &HostMounts{}}
-	t.Cleanup(b.host.Close)
+	var c Collector
 	for _, path := range paths {
-		b.add(path)
+		c.Add(path)
 	}
-	return b
+	s, err := c.Stamps(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &s
+}
+
+// hostMounts are closed when the test ends.
+func hostMounts(t *testing.T) *HostMounts {
+	t.Helper()
+	var h HostMounts
+	t.Cleanup(h.Close)
+	return &h
 }
 
 func checkChanged(t *testing.T, s *Stamps, want string) {
@@ -38,6 +50,7 @@ func TestStampsNoticeChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	host := hostMounts(t)
 	renew := func() *Stamps {
 		_ = os.Remove(missing) // missing it may be
 		write(file)
@@ -45,7 +58,7 @@ func TestStampsNoticeChanges(t *testing.T) {
 		if err := os.Symlink(file, link); err != nil {
 			t.Fatal(err)
 		}
-		return stamped(t, file, link, missing)
+		return stamped(t, host, file, link, missing)
 	}
 	checkChanged(t, renew(), "")
 	for want, change := range map[string]func(){
@@ -82,10 +95,7 @@ func TestStampsNoticeMounts(t *testing.T) {
 	if err := os.MkdirAll(below, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s := stamped(t, dir)
-	if err := s.noteMounts(); err != nil {
-		t.Fatal(err)
-	}
+	s := stamped(t, hostMounts(t), dir)
 	checkChanged(t, s, "")
 	if err := unix.Mount("tmpfs", below, "tmpfs", 0, "size=64k"); err != nil {
 		t.Fatal(err)
@@ -126,41 +136,12 @@ func failRead(t *testing.T, h *HostMounts) {
 	h.file = mounts
 }
 
-// The stamps of the host's own root have its parts, and the patterns of its /etc.
-func TestTheHostsOwnRootIsStamped(t *testing.T) {
-	testhost.NeedRoot(t, "mounts")
-	c := testConfig()
-	c.HostMounts = &HostMounts{}
-	defer c.HostMounts.Close()
-	r, err := Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	s := r.Stamps()
-	have := map[string]bool{}
-	for _, f := range s.files {
-		have[f.path] = true
-	}
-	for _, path := range []string{"/usr", "/etc", "/bin", "/etc/ld.so.cache", "/etc/ssl/certs", "/etc/ssl", "/etc/xml"} {
-		if !have[path] {
-			t.Errorf("%s has no stamp", path)
-		}
-	}
-	checkChanged(t, &s, "")
-}
-
 // Each blank of a pool has some 450 stamps.
 func TestEqualStampsTakeTheMemoryOfOne(t *testing.T) {
 	dir := t.TempDir()
-	one := stamped(t, dir)
-	host := one.host
+	host := hostMounts(t)
 	of := func(path string) *stamp {
-		s := stamped(t, path)
-		s.host = host
-		if err := s.noteMounts(); err != nil {
-			t.Fatal(err)
-		}
+		s := stamped(t, host, path)
 		if s.files[0].path != path {
 			t.Errorf("the stamps of %s are those of %s", path, s.files[0].path)
 		}
@@ -182,16 +163,14 @@ func TestEqualStampsTakeTheMemoryOfOne(t *testing.T) {
 func TestStampsThatOthersImplyAreLeftOut(t *testing.T) {
 	dir := t.TempDir()
 	testhost.WriteFile(t, dir+"/there/file", "")
-	s := stamped(t, dir+"/none/deep/er", dir+"/there/none", dir+"/none/deep", dir+"/there", dir+"/none", dir+"/there", dir+"/there/file")
+	host := hostMounts(t)
+	s := stamped(t, host, dir+"/none/deep/er", dir+"/there/none", dir+"/none/deep", dir+"/there", dir+"/none", dir+"/there", dir+"/there/file")
 	var paths []string
-	for _, f := range fewest(slices.Clone(s.files)) {
+	for _, f := range s.files {
 		paths = append(paths, strings.TrimPrefix(f.path, dir))
 	}
 	if want := []string{"/none", "/there", "/there/file", "/there/none"}; !slices.Equal(paths, want) {
 		t.Errorf("got the stamps of %q, want %q", paths, want)
-	}
-	if err := s.noteMounts(); err != nil || len(s.files) != 4 {
-		t.Errorf("a root keeps %d stamps, %v", len(s.files), err)
 	}
 	checkChanged(t, s, "")
 	if err := os.Mkdir(dir+"/none", 0o755); err != nil {
@@ -201,9 +180,12 @@ func TestStampsThatOthersImplyAreLeftOut(t *testing.T) {
 	if err := os.Remove(dir + "/none"); err != nil {
 		t.Fatal(err)
 	}
-	old := stamped(t, dir+"/none")
+	var c Collector
+	c.Add(dir + "/none")
 	testhost.WriteFile(t, dir+"/none", "")
-	if both := append(old.files, stamped(t, dir+"/none", dir+"/none/below").files...); len(fewest(both)) != 3 {
-		t.Errorf("of a file that came meanwhile: %v", fewest(both))
+	c.Add(dir + "/none")
+	c.Add(dir + "/none/below")
+	if some := fewest(c.files); len(some) != 3 {
+		t.Errorf("of a file that came meanwhile: %v", some)
 	}
 }

@@ -1,4 +1,4 @@
-package rootfs
+package hostpaths
 
 import (
 	"path"
@@ -9,20 +9,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// absences remember which paths a source lacks. There are many secrets, and most
+// Absences remember which paths a directory lacks. There are many secrets, and most
 // hosts have few of them.
-type absences struct {
-	s     *source
+type Absences struct {
+	fd    int
 	lacks map[string]bool
-	// top is the list of names in the source, in lower case. The list is nil if the names are not known.
+	// top is the list of names in the directory, in lower case. The list is nil if the names are not known.
 	top []string
 }
 
-func newAbsences(s *source) *absences { return &absences{s, map[string]bool{}, topNames(s)} }
+// NewAbsences looks at a directory, which must stay open. names returns a number of names in the directory, and
+// one more if there are more.
+func NewAbsences(fd int, names func(limit int) ([]string, error)) *Absences {
+	return &Absences{fd, map[string]bool{}, topNames(fd, names)}
+}
 
-// mayHave tells whether a source can have something at a path. It says yes where it
+// MayHave tells whether the directory can have something at a path. It says yes where it
 // would have to follow a link.
-func (l *absences) mayHave(rel string) bool {
+func (l *Absences) MayHave(rel string) bool {
 	if first, _, _ := strings.Cut(rel, "/"); l.top != nil && isASCII(first) && !slices.Contains(l.top, strings.ToLower(first)) {
 		return false
 	}
@@ -33,11 +37,11 @@ func (l *absences) mayHave(rel string) bool {
 		lacks, known := l.lacks[at]
 		if !known {
 			var st unix.Stat_t
-			err := unix.Fstatat(l.s.fd, at, &st, unix.AT_SYMLINK_NOFOLLOW)
+			err := unix.Fstatat(l.fd, at, &st, unix.AT_SYMLINK_NOFOLLOW)
 			if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
 				return true
 			}
-			lacks = absent(err)
+			lacks = Absent(err)
 			l.lacks[at] = lacks
 		}
 		if lacks {
@@ -54,15 +58,15 @@ var listing = []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC}
 // mostListed bounds a list. A longer list takes more time than a look at each secret.
 const mostListed = 1000
 
-// topNames is the list of names in a source, in lower case, because a lookup can ignore the case. The list is nil if
-// the source is large or cannot be listed. It is also nil if a name is not ASCII: a lookup that ignores the case
+// topNames is the list of names in a directory, in lower case, because a lookup can ignore the case. The list is nil if
+// the directory is large or cannot be listed. It is also nil if a name is not ASCII: a lookup that ignores the case
 // can find such a name by another name.
-func topNames(s *source) []string {
+func topNames(fd int, list func(limit int) ([]string, error)) []string {
 	var fs unix.Statfs_t
-	if err := unix.Fstatfs(s.fd, &fs); err != nil || !slices.Contains(listing, fs.Type) {
+	if err := unix.Fstatfs(fd, &fs); err != nil || !slices.Contains(listing, fs.Type) {
 		return nil
 	}
-	names, err := s.names(mostListed)
+	names, err := list(mostListed)
 	if err != nil || len(names) > mostListed {
 		return nil
 	}

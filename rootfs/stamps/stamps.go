@@ -1,4 +1,5 @@
-package rootfs
+// Package stamps tells whether files and mounts of the host are as they were at an earlier time.
+package stamps
 
 import (
 	"fmt"
@@ -7,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -20,7 +22,7 @@ import (
 // root depends on, also of those that were missing.
 type Stamps struct {
 	host   *HostMounts
-	files  []stamp
+	files  []stamp // sorted by path
 	mounts string
 	// asOf is the last table of mounts that had these mounts.
 	asOf uint64
@@ -29,47 +31,54 @@ type Stamps struct {
 type stamp struct {
 	path string
 	// link is the path itself, and file the end of the symbolic links.
-	link, file fileState
+	link, file State
 }
 
-// A fileState is zero for a missing file.
-type fileState struct {
+// A State is the identity of a file and the time of its last change. It is zero for a missing file.
+type State struct {
 	device, inode uint64
 	changed       unix.Timespec
 }
 
-func stateOf(st *unix.Stat_t, err error) fileState {
+// StateOf is the state that a stat(2) has returned.
+func StateOf(st *unix.Stat_t, err error) State {
 	if err != nil {
-		return fileState{}
+		return State{}
 	}
-	return fileState{st.Dev, st.Ino, st.Ctim}
+	return State{st.Dev, st.Ino, st.Ctim}
 }
+
+// Changed is the time of the last change.
+func (s State) Changed() time.Time { return time.Unix(s.changed.Unix()) }
 
 func newStamp(name string) stamp {
 	var st unix.Stat_t
-	s := stamp{path: name, link: stateOf(&st, unix.Lstat(name, &st))}
+	s := stamp{path: name, link: StateOf(&st, unix.Lstat(name, &st))}
 	s.file = s.link
 	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
-		s.file = stateOf(&st, unix.Stat(name, &st))
+		s.file = StateOf(&st, unix.Stat(name, &st))
 	}
 	return s
 }
 
-// add stamps a path, before the plan looks at the path. Nil stamps collect nothing.
-func (s *Stamps) add(name string) {
-	if s != nil {
-		s.files = append(s.files, newStamp(name))
+// A Collector collects the stamps of a plan. A nil Collector collects nothing.
+type Collector struct{ files []stamp }
+
+// Add stamps a path. It must be called before the plan looks at the path.
+func (c *Collector) Add(name string) {
+	if c != nil {
+		c.files = append(c.files, newStamp(name))
 	}
 }
 
-// addPattern stamps all that a pattern of [glob.Find] below a directory depends on.
-func (s *Stamps) addPattern(dir, pattern string) error {
-	if s == nil {
+// AddPattern stamps all that a pattern of [descriptor.Glob] below a directory depends on.
+func (c *Collector) AddPattern(dir, pattern string) error {
+	if c == nil {
 		return nil
 	}
 	for ; pattern != "." && pattern != "/"; pattern = path.Dir(pattern) {
 		if !strings.ContainsAny(pattern, "*[") {
-			s.add(path.Join(dir, pattern))
+			c.Add(path.Join(dir, pattern))
 			continue
 		}
 		found, err := descriptor.Glob(dir, pattern)
@@ -77,18 +86,23 @@ func (s *Stamps) addPattern(dir, pattern string) error {
 			return err
 		}
 		for _, name := range found {
-			s.add(name)
+			c.Add(name)
 		}
 	}
 	return nil
 }
 
-// Stamps returns the stamps of a root whose Config has HostMounts.
-func (r *Root) Stamps() Stamps {
-	if r.plan.stamps == nil {
-		return Stamps{}
+// Stamps returns the collected stamps, with the mounts of the host at and below their paths. Equal stamps of
+// two roots take the memory of one.
+func (c *Collector) Stamps(host *HostMounts) (Stamps, error) {
+	now, err := host.current()
+	if err != nil {
+		return Stamps{}, err
 	}
-	return *r.plan.stamps
+	s := Stamps{host: host, files: c.files, asOf: now.number}
+	s.mounts = s.describeMounts(now.all)
+	s.files = host.shared(fewest(s.files))
+	return s, nil
 }
 
 // Changed returns the first path of the host that has changed. It is empty if there is none: a
@@ -110,25 +124,13 @@ func (s *Stamps) Changed() (string, error) {
 	return "", nil
 }
 
-// noteMounts completes the stamps with the mounts of the host at and below their paths. Equal stamps of
-// two roots take the memory of one.
-func (s *Stamps) noteMounts() error {
-	now, err := s.host.current()
-	if err != nil {
-		return err
-	}
-	s.mounts, s.asOf = s.describeMounts(now.all), now.number
-	s.files = s.host.shared(fewest(s.files))
-	return nil
-}
-
 // fewest returns the stamps, sorted by path, without those that tell nothing more: a second equal stamp, and
 // the stamp of a missing file below a missing directory.
 func fewest(all []stamp) (some []stamp) {
 	slices.SortStableFunc(all, func(a, b stamp) int { return strings.Compare(a.path, b.path) })
 	missing := map[string]bool{}
 	for _, s := range slices.Compact(all) {
-		gone := s.link == fileState{}
+		gone := s.link == State{}
 		if gone && missing[path.Dir(s.path)] {
 			missing[s.path] = true
 			continue
@@ -167,6 +169,12 @@ type HostMounts struct {
 type hostTable struct {
 	number uint64 // another one after each read
 	all    []*mountinfo.Info
+}
+
+// Mounts returns the present mounts. The caller must not change them.
+func (h *HostMounts) Mounts() ([]*mountinfo.Info, error) {
+	now, err := h.current()
+	return now.all, err
 }
 
 // current returns the mounts. It reads them anew only if a mount has changed.

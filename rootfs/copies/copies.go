@@ -1,24 +1,6 @@
-package rootfs
-
-import (
-	"bytes"
-	"crypto/sha256"
-	"errors"
-	"fmt"
-	"os"
-	"path"
-	"path/filepath"
-	"strings"
-	"sync"
-	"time"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
-)
-
-// Copies of small files of the host's /etc lie in a directory of the runtime's own. Each sandbox shows
+// Package copies keeps copies of small files of the host's /etc, which many sandboxes show.
+//
+// The copies lie in a directory of the runtime's own. Each sandbox shows
 // the directory as the lower layer of a read-only overlay over its own /etc, so that no sandbox has memory
 // for files that it does not use, and no two sandboxes share an inode (docs/adr/0016).
 //
@@ -27,9 +9,32 @@ import (
 //	BOOT-KEY/list    the names of the files that sandboxes see, a line each
 //	BOOT-KEY/tree    the files
 //
-// KEY is a sum of all that decides on the files: [copyKey]. A version never changes, and is never removed
+// KEY is a sum of all that decides on the files: [keyOf]. A version never changes, and is never removed
 // in its boot: a sandbox can show the version. No sandbox outlives the boot. After a loss of power, a file of
 // an earlier boot can be empty.
+package copies
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/stamps"
+)
 
 // mostVersions bounds the versions of one boot. Further sandboxes have copies of their own.
 const mostVersions = 32
@@ -47,44 +52,45 @@ var (
 	errMostVersions = errors.New("too many versions of the copies")
 	errLittleRoom   = errors.New("little free room for copies")
 	errUnsettled    = errors.New("a file changes")
+	errNoTexts      = errors.New("no file to copy")
 	errHeld         = errors.New("another process makes copies")
 )
 
-// A copiedFile of /etc is in the key of a version, with the sum that its package has.
-type copiedFile struct {
-	name, sum string
-	state     fileState
-	link      bool // a symbolic link can lead to the file
+// A File of /etc is in the key of a version, with the sum that its package has.
+type File struct {
+	Name, Sum string
+	State     stamps.State
+	Link      bool // a symbolic link can lead to the file
 }
 
 // settled says whether each change of the file after a time gives the file another state.
-func (f copiedFile) settled(began time.Time) bool {
-	return time.Unix(f.state.changed.Unix()).Before(began.Add(-settleTime))
+func (f File) settled(began time.Time) bool {
+	return f.State.Changed().Before(began.Add(-settleTime))
 }
 
 // unchanged says whether the file below a directory still has its state.
-func (f copiedFile) unchanged(dir int) bool {
+func (f File) unchanged(dir int) bool {
 	flags := unix.AT_SYMLINK_NOFOLLOW
-	if f.link {
+	if f.Link {
 		flags = 0
 	}
 	var st unix.Stat_t
-	err := unix.Fstatat(dir, f.name, &st, flags)
-	return err == nil && stateOf(&st, nil) == f.state
+	err := unix.Fstatat(dir, f.Name, &st, flags)
+	return err == nil && stamps.StateOf(&st, nil) == f.State
 }
 
 // bootID tells boots apart.
 var bootID = sync.OnceValues(process.BootID)
 
 // thisProgram tells programs apart. Another version of this program can have other rules.
-var thisProgram = sync.OnceValues(func() (fileState, error) {
+var thisProgram = sync.OnceValues(func() (stamps.State, error) {
 	var st unix.Stat_t
 	err := unix.Stat("/proc/self/exe", &st)
-	return stateOf(&st, err), err
+	return stamps.StateOf(&st, err), err
 })
 
-// copyKey is the name of a version: the boot, and the sum of the states of the files and of the program.
-func copyKey(files []copiedFile) (string, error) {
+// keyOf is the name of a version: the boot, and the sum of the states of the files and of the program.
+func keyOf(files []File) (string, error) {
 	boot, err := bootID()
 	if err != nil {
 		return "", err
@@ -95,20 +101,79 @@ func copyKey(files []copiedFile) (string, error) {
 	}
 	all := fmt.Appendf(nil, "1 %v\n", program)
 	for _, f := range files {
-		all = fmt.Appendf(all, "%q %s %v\n", f.name, f.sum, f.state)
+		all = fmt.Appendf(all, "%q %s %v\n", f.Name, f.Sum, f.State)
 	}
 	return fmt.Sprintf("%s-%x", boot, sha256.Sum256(all)), nil
 }
 
-// A copyStore is the directory of all versions. Its lock (flock(2)) is for the process that makes a version.
-type copyStore struct{ dir *os.File }
+// A Store is the directory of all versions. Its lock (flock(2)) is for the process that makes a version.
+type Store struct{ Dir *os.File }
 
-func (s copyStore) path(name string) string {
-	return fmt.Sprintf("/proc/self/fd/%d/%s", s.dir.Fd(), name)
+func (s Store) path(name string) string {
+	return fmt.Sprintf("/proc/self/fd/%d/%s", s.Dir.Fd(), name)
+}
+
+// A Version is the copies of some files in one state.
+type Version struct {
+	Names []string // of the files; not of those without a copy
+	Path  string   // for messages
+	Tree  int      // a descriptor of the directory of the files (O_PATH)
+}
+
+// A Source has the texts for a new version.
+type Source struct {
+	Dir   int       // a descriptor of the directory of the files
+	Began time.Time // when a caller looked at the first state of a file
+	Read  func() (texts map[string]string, err error)
+}
+
+// Open opens the version of the files. Without one it makes the version from the source. The caller must close
+// the tree.
+func (s Store) Open(files []File, from Source) (v Version, err error) {
+	key, err := keyOf(files)
+	if err != nil {
+		return v, err
+	}
+	v.Path = filepath.Join(s.Dir.Name(), key)
+	v.Names, err = s.list(key)
+	if errors.Is(err, fs.ErrNotExist) {
+		v.Names, err = s.make(key, files, from)
+	}
+	if err == nil {
+		v.Tree, err = descriptor.Open(int(s.Dir.Fd()), key+"/tree", descriptor.Beneath, unix.O_PATH|unix.O_NOFOLLOW)
+	}
+	return v, err
+}
+
+// make makes the version of a key, and returns the names of the files. The texts must be those of the states in
+// the key.
+func (s Store) make(key string, files []File, from Source) ([]string, error) {
+	if slices.ContainsFunc(files, func(f File) bool { return !f.settled(from.Began) }) {
+		return nil, errUnsettled
+	}
+	unlock, err := s.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if names, err := s.list(key); err == nil { // another process has made the version
+		return names, nil
+	}
+	texts, err := from.Read()
+	if err != nil {
+		return nil, err
+	}
+	if len(texts) == 0 {
+		return nil, errNoTexts
+	}
+	if slices.ContainsFunc(files, func(f File) bool { return !f.unchanged(from.Dir) }) {
+		return nil, errUnsettled
+	}
+	return slices.Collect(maps.Keys(texts)), s.add(key, texts)
 }
 
 // list returns the names of the files of a version. The error is fs.ErrNotExist without the version.
-func (s copyStore) list(key string) (names []string, err error) {
+func (s Store) list(key string) (names []string, err error) {
 	text, err := os.ReadFile(s.path(key + "/list"))
 	for line := range strings.Lines(string(text)) {
 		names = append(names, strings.TrimSuffix(line, "\n"))
@@ -117,17 +182,17 @@ func (s copyStore) list(key string) (names []string, err error) {
 }
 
 // lock gets the lock, and does not wait for it: the process that has the lock can hang.
-func (s copyStore) lock() (unlock func(), err error) {
-	got, err := descriptor.TryLock(s.dir)
+func (s Store) lock() (unlock func(), err error) {
+	got, err := descriptor.TryLock(s.Dir)
 	if err == nil && !got {
 		err = errHeld
 	}
-	return func() { descriptor.Unlock(s.dir) }, err
+	return func() { descriptor.Unlock(s.Dir) }, err
 }
 
 // tidy removes the drafts of killed processes and the versions of earlier boots. It returns an error if the
 // store can have no further version with these texts. The caller has the lock.
-func (s copyStore) tidy(texts map[string]string) error {
+func (s Store) tidy(texts map[string]string) error {
 	boot, err := bootID()
 	if err != nil {
 		return err
@@ -151,14 +216,14 @@ func (s copyStore) tidy(texts map[string]string) error {
 }
 
 // room returns an error if the copies would take much of the free room.
-func (s copyStore) room(texts map[string]string) error {
+func (s Store) room(texts map[string]string) error {
 	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(s.dir.Fd()), &fs); err != nil {
+	if err := unix.Fstatfs(int(s.Dir.Fd()), &fs); err != nil {
 		return os.NewSyscallError("fstatfs", err)
 	}
 	size := 0
 	for _, text := range texts {
-		size += copySize(text)
+		size += Size(text)
 	}
 	inodes := 2 * len(texts) // and directories
 	if uint64(size) > fs.Bavail*uint64(fs.Bsize)/roomParts || fs.Files > 0 && uint64(inodes) > fs.Ffree/roomParts {
@@ -167,14 +232,14 @@ func (s copyStore) room(texts map[string]string) error {
 	return nil
 }
 
-// copySize is the room that a copy takes.
-func copySize(text string) int {
+// Size is the room that the copy of a text takes.
+func Size(text string) int {
 	page := os.Getpagesize()
 	return (len(text) + page - 1) / page * page
 }
 
 // add makes a version. The caller has the lock, and the store does not have the version.
-func (s copyStore) add(key string, texts map[string]string) (err error) {
+func (s Store) add(key string, texts map[string]string) (err error) {
 	if err := s.tidy(texts); err != nil {
 		return err
 	}
@@ -221,18 +286,4 @@ func parents(name string) (all []string) {
 		all = append(all, dir)
 	}
 	return all
-}
-
-// open opens the tree of a version.
-func (s copyStore) open(key string) (*source, error) {
-	fd, err := openBeneath(int(s.dir.Fd()), key+"/tree")
-	if err != nil {
-		return nil, err
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, errors.Join(err, unix.Close(fd))
-	}
-	name := filepath.Join(s.dir.Name(), key)
-	return &source{path: name, origin: name, real: name, fd: fd, tree: -1, dir: true, mode: st.Mode, shown: asOnDisk}, nil
 }
