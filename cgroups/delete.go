@@ -43,7 +43,7 @@ func (g *Group) Delete(ctx context.Context) error {
 			break
 		}
 		if p.wait(ctx) != nil {
-			errs = append(errs, g.busy(left))
+			errs = append(errs, g.processes().busy(left))
 			break
 		}
 	}
@@ -51,12 +51,12 @@ func (g *Group) Delete(ctx context.Context) error {
 }
 
 // busy names the groups that could not be removed, and their processes.
-func (g *Group) busy(left []tree) error {
+func (ps processes) busy(left []tree) error {
 	dirs := make([]string, len(left))
 	for i, t := range left {
 		dirs[i] = t.dir
 	}
-	m, err := g.members()
+	m, err := ps.members()
 	if err != nil {
 		return errors.Join(unix.EBUSY, err)
 	}

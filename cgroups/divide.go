@@ -92,13 +92,12 @@ func (p place) enable(controllers ...string) error {
 
 // delegate has the agent bring processes into the leaf, and the kernel kill
 // them together when memory runs out.
-func (l *Leaf) delegate(owner int) error {
-	p := l.places[0]
-	if err := p.chown(l.name+"/cgroup.procs", owner); err != nil {
+func (p place) delegate(leaf string, owner int) error {
+	if err := p.chown(leaf+"/cgroup.procs", owner); err != nil {
 		return err
 	}
 	// Without a memory controller, and before Linux 4.19, there is no such file.
-	return ignore(p.write(l.name+"/memory.oom.group", "1"), fs.ErrNotExist)
+	return ignore(p.write(leaf+"/memory.oom.group", "1"), fs.ErrNotExist)
 }
 
 // chown gives a file to a user of the host, and to no group: root of a user

@@ -37,7 +37,7 @@ func (h *Host) EnsureParent(path string, pids int64) (Limits, error) {
 	enforced, err := ensure(path)
 	if err == nil && pids > 0 && enforced.Pids.Enforced {
 		g := &Group{host: h, path: path}
-		_, err = g.set(setting{controller: "pids", file: "pids.max", value: strconv.FormatInt(pids, 10)})
+		_, err = g.files().set(setting{controller: "pids", file: "pids.max", value: strconv.FormatInt(pids, 10)})
 	}
 	if err != nil {
 		// The new groups are removed again, unless they are in use. If even that is

@@ -30,10 +30,11 @@ func (g *Group) Events() (Events, error) {
 	}
 	var e Events
 	var err error
-	if e.OOMKills, err = g.count(oom); err == nil {
-		e.PidsLimitHits, err = g.count(pids)
+	f := g.files()
+	if e.OOMKills, err = f.count(oom); err == nil {
+		e.PidsLimitHits, err = f.count(pids)
 	}
-	if err == nil && e.OOMKills == Unknown && e.PidsLimitHits == Unknown && !g.exists() {
+	if err == nil && e.OOMKills == Unknown && e.PidsLimitHits == Unknown && !f.exists() {
 		err = fs.ErrNotExist
 	}
 	return e, g.failed("read events of", err)
@@ -45,10 +46,10 @@ func (g *Group) Events() (Events, error) {
 // earlier limit of the group counts, too, if it is not 0.
 func (g *Group) MetMemoryLimit(earlier int64) (bool, error) {
 	if g.host.Mode != V2 {
-		met, err := g.metLimitV1(earlier)
+		met, err := g.files().metLimitV1(earlier)
 		return met, g.failed("read events of", err)
 	}
-	n, err := g.count(counter{controller: "memory", file: "memory.events", local: "memory.events.local", key: "oom"})
+	n, err := g.files().count(counter{controller: "memory", file: "memory.events", local: "memory.events.local", key: "oom"})
 	if err == nil && n == Unknown {
 		err = fs.ErrNotExist
 	}
@@ -57,12 +58,12 @@ func (g *Group) MetMemoryLimit(earlier int64) (bool, error) {
 
 // metLimitV1 compares peaks with limits. memory.failcnt would count the same, but is 0 on Linux
 // 6.18 at least. Where swap is counted, that limit is met first.
-func (g *Group) metLimitV1(earlier int64) (met bool, err error) {
-	t, ok := g.host.v1("memory")
+func (f files) metLimitV1(earlier int64) (met bool, err error) {
+	t, ok := f.host.v1("memory")
 	if !ok {
 		return false, nil
 	}
-	err = t.eachGroup(g.path, func(dir *os.File) error {
+	err = t.eachGroup(f.path, func(dir *os.File) error {
 		for _, kind := range []string{"memory.", "memory.memsw."} {
 			peak, err := counter{}.read(dir, kind+"max_usage_in_bytes")
 			if errors.Is(err, fs.ErrNotExist) {
@@ -72,7 +73,7 @@ func (g *Group) metLimitV1(earlier int64) (met bool, err error) {
 			if err := errors.Join(err, limitErr); err != nil {
 				return err
 			}
-			if earlier > 0 && dir.Name() == t.path(g.path) {
+			if earlier > 0 && dir.Name() == t.path(f.path) {
 				limit = min(limit, earlier)
 			}
 			met = met || AtLimit(peak, limit)
@@ -102,12 +103,12 @@ type counter struct {
 
 // count is sum in the hierarchy of the counter's controller, and Unknown where
 // the group or the counter is not there.
-func (g *Group) count(c counter) (int64, error) {
-	t, ok := g.host.controllerTree(c.controller)
+func (f files) count(c counter) (int64, error) {
+	t, ok := f.host.controllerTree(c.controller)
 	if !ok {
 		return Unknown, nil
 	}
-	n, err := c.sum(t, g.path)
+	n, err := c.sum(t, f.path)
 	return n, ignore(err, fs.ErrNotExist)
 }
 

@@ -59,25 +59,25 @@ func errNoFreezer() error {
 
 // freezer opens the freezer of the group: in v1 if the host has a v1 freezer, as libcontainer
 // does, else in v2 (Linux 5.2). The caller must close it.
-func (g *Group) freezer() (*Freezer, error) {
-	v1, hasV1 := g.host.v1("freezer")
-	v2, hasV2 := g.host.unified()
+func (ps processes) freezer() (*Freezer, error) {
+	v1, hasV1 := ps.host.v1("freezer")
+	v2, hasV2 := ps.host.unified()
 	if !hasV1 && !hasV2 {
 		return nil, errNoFreezer()
 	}
 	if hasV1 {
-		dir, err := v1.open(g.path)
+		dir, err := v1.open(ps.path)
 		if err == nil || !hasV2 || !isGone(err) {
 			return freezerOfV1(dir), err
 		}
 	}
-	dir, err := v2.open(g.path)
+	dir, err := v2.open(ps.path)
 	return freezerOfV2(dir), err
 }
 
 // Freeze freezes the group, as [Freezer.Freeze] does. [Group.Kill] also ends frozen processes.
 func (g *Group) Freeze(ctx context.Context) error {
-	f, err := g.freezer()
+	f, err := g.processes().freezer()
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ type State struct {
 
 // OpenState opens the group's freezer. The caller must close the State.
 func (g *Group) OpenState() (*State, error) {
-	f, err := g.freezer()
+	f, err := g.processes().freezer()
 	if err == nil {
 		defer f.dir.Close()
 		var file *os.File

@@ -4,7 +4,7 @@ import "context"
 
 // Thaw thaws the group, and waits until it is thawed.
 func (g *Group) Thaw(ctx context.Context) error {
-	f, err := g.freezer()
+	f, err := g.processes().freezer()
 	if err != nil {
 		return err
 	}

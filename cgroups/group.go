@@ -46,9 +46,25 @@ func (g *Group) Path() string { return g.path }
 // hierarchy, sorted. Processes outside the caller's pid namespace have no
 // number here and are left out.
 func (g *Group) Procs() ([]int, error) {
-	m, err := g.members()
+	m, err := g.processes().members()
 	return m.pids, g.failed("list processes of", err)
 }
+
+// processes are the processes of a group and of those below it.
+type processes struct {
+	host *Host
+	path string
+}
+
+func (g *Group) processes() processes { return processes{g.host, g.path} }
+
+// files are the files of a group with its limits and its counts, in the hierarchies of their controllers.
+type files struct {
+	host *Host
+	path string
+}
+
+func (g *Group) files() files { return files{g.host, g.path} }
 
 // failed adds the operation and the group to an error, if there is one.
 func (g *Group) failed(operation string, err error) error {
@@ -81,15 +97,15 @@ func (m members) String() string {
 	return strings.Join(words, " ")
 }
 
-func (g *Group) members() (members, error) {
-	return g.membersIn(g.host.trees...)
+func (ps processes) members() (members, error) {
+	return ps.membersIn(ps.host.trees...)
 }
 
 // membersIn are the members as some hierarchies list them.
-func (g *Group) membersIn(trees ...tree) (members, error) {
+func (ps processes) membersIn(trees ...tree) (members, error) {
 	var m members
 	for _, t := range trees {
-		err := t.eachGroup(g.path, func(dir *os.File) error { return m.add(dir, dir.Name() == t.path(g.path)) })
+		err := t.eachGroup(ps.path, func(dir *os.File) error { return m.add(dir, dir.Name() == t.path(ps.path)) })
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return members{}, err
 		}

@@ -32,13 +32,14 @@ const (
 //
 // Killed processes are not reaped; that is for their parents.
 func (g *Group) Kill(ctx context.Context) error {
-	return g.failed("kill", g.killAll(ctx, func(left members, again bool) error { return g.strike(ctx, left, again) }))
+	ps := g.processes()
+	return g.failed("kill", ps.killAll(ctx, func(left members, again bool) error { return ps.strike(ctx, left, again) }))
 }
 
 // killAll strikes until no process is left in the group.
-func (g *Group) killAll(ctx context.Context, strike func(left members, again bool) error) error {
+func (ps processes) killAll(ctx context.Context, strike func(left members, again bool) error) error {
 	for again := false; ; again = true {
-		left, err := g.members()
+		left, err := ps.members()
 		switch {
 		case err != nil:
 			return err
@@ -50,7 +51,7 @@ func (g *Group) killAll(ctx context.Context, strike func(left members, again boo
 		if err := strike(left, again); err != nil {
 			return err
 		}
-		if err := g.drain(ctx); err != nil {
+		if err := ps.drain(ctx); err != nil {
 			return err
 		}
 	}
@@ -65,32 +66,32 @@ func stillIn(ctx context.Context, left members) error {
 // in one write, concurrent forks included. By hand it is done on a kernel before 5.14, for
 // processes that are in the group on v1 only, and for processes that outlived the strike
 // before.
-func (g *Group) strike(ctx context.Context, left members, again bool) error {
+func (ps processes) strike(ctx context.Context, left members, again bool) error {
 	if again && ctx.Err() != nil {
 		return stillIn(ctx, left)
 	}
-	all, err := g.killUnified(left)
+	all, err := ps.killUnified(left)
 	if err != nil {
 		return err
 	}
 	if all && !again {
-		return g.thawAll()
+		return ps.thawAll()
 	}
-	return g.killFrozen(ctx)
+	return ps.killFrozen(ctx)
 }
 
 // killUnified writes cgroup.kill (cgroup-v2.rst, Linux 5.14) and tells whether
 // that reached all of left.
-func (g *Group) killUnified(left members) (all bool, err error) {
-	t, ok := g.host.unified()
+func (ps processes) killUnified(left members) (all bool, err error) {
+	t, ok := ps.host.unified()
 	if !ok {
 		return false, nil
 	}
-	reached, err := g.membersIn(t)
+	reached, err := ps.membersIn(t)
 	if err != nil || reached.isEmpty() {
 		return false, err
 	}
-	err = t.withDir(g.path, func(dir *os.File) error { return writeFile(dir, "cgroup.kill", "1") })
+	err = t.withDir(ps.path, func(dir *os.File) error { return writeFile(dir, "cgroup.kill", "1") })
 	if isGone(err) {
 		return false, nil
 	}
@@ -100,15 +101,15 @@ func (g *Group) killUnified(left members) (all bool, err error) {
 // killFrozen freezes the group so that nothing can fork away, signals all its processes,
 // and thaws it so that they can die. If freezing fails, or processes are in a hierarchy
 // without a freezer, the next strike meets processes that were forked meanwhile.
-func (g *Group) killFrozen(ctx context.Context) error {
+func (ps processes) killFrozen(ctx context.Context) error {
 	freezing, cancel := context.WithTimeout(ctx, freezeWait)
 	defer cancel()
-	if f, err := g.freezer(); err == nil {
+	if f, err := ps.freezer(); err == nil {
 		_ = f.Freeze(freezing)
 		_ = f.Close()
 	}
-	err := g.signal(unix.SIGKILL)
-	return errors.Join(err, g.thawAll())
+	err := ps.signal(unix.SIGKILL)
+	return errors.Join(err, ps.thawAll())
 }
 
 // A member is a process of a group, held.
@@ -118,8 +119,8 @@ type member struct{ pid, pidfd int }
 // that got its pid: the signal goes through a pidfd, and only if the group
 // still lists the pid after the pidfd was opened. Lower numbers come first, which
 // are parents mostly: none shall see its children killed and go its way.
-func (g *Group) signal(sig unix.Signal) error {
-	todo, err := g.members()
+func (ps processes) signal(sig unix.Signal) error {
+	todo, err := ps.members()
 	if err != nil {
 		return err
 	}
@@ -137,7 +138,7 @@ func (g *Group) signal(sig unix.Signal) error {
 			}
 			held = append(held, member{pid, fd})
 		}
-		still, err := g.members()
+		still, err := ps.members()
 		errs = append(errs, err)
 		for _, m := range held {
 			if _, listed := slices.BinarySearch(still.pids, m.pid); listed {
@@ -154,21 +155,21 @@ func (g *Group) signal(sig unix.Signal) error {
 // thawAll thaws the group and, with the v1 freezer, each group below it, since
 // a v1-frozen process cannot die (cgroup-v1/freezer-subsystem.rst). One frozen
 // on v2 can.
-func (g *Group) thawAll() error {
-	t, ok := g.host.v1("freezer")
+func (ps processes) thawAll() error {
+	t, ok := ps.host.v1("freezer")
 	if !ok {
 		return nil
 	}
-	return ignore(t.eachGroup(g.path, func(dir *os.File) error { return writeFile(dir, "freezer.state", "THAWED") }), fs.ErrNotExist)
+	return ignore(t.eachGroup(ps.path, func(dir *os.File) error { return writeFile(dir, "freezer.state", "THAWED") }), fs.ErrNotExist)
 }
 
 // drain waits until the group is empty, or for drainWait, or until ctx ends;
 // the caller looks which.
-func (g *Group) drain(ctx context.Context) error {
+func (ps processes) drain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, drainWait)
 	defer cancel()
 	for p := (pause{}); ; {
-		if left, err := g.members(); err != nil || left.isEmpty() {
+		if left, err := ps.members(); err != nil || left.isEmpty() {
 			return err
 		}
 		if p.wait(ctx) != nil {

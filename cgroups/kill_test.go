@@ -159,10 +159,10 @@ func TestKillEndsAForkBomb(t *testing.T) {
 // killByHand is Kill on a kernel before 5.14.
 func killByHand(ctx context.Context, g *Group) error {
 	for {
-		if m, err := g.members(); err != nil || m.isEmpty() {
+		if m, err := g.processes().members(); err != nil || m.isEmpty() {
 			return err
 		}
-		if err := errors.Join(g.killFrozen(ctx), g.drain(ctx), ctx.Err()); err != nil {
+		if err := errors.Join(g.processes().killFrozen(ctx), g.processes().drain(ctx), ctx.Err()); err != nil {
 			return err
 		}
 	}

@@ -137,7 +137,7 @@ func (l *Leaf) create(opts LeafOptions) (err error) {
 		}
 	}
 	if l.dir != nil {
-		if err := l.delegate(opts.Owner); err != nil {
+		if err := l.places[0].delegate(l.name, opts.Owner); err != nil {
 			return err
 		}
 	}
@@ -153,7 +153,7 @@ func (l *Leaf) addPlace(p place) error {
 		return err
 	}
 	l.places = append(l.places, p)
-	if err := l.countSockets(p); err != nil {
+	if err := p.countSockets(l.name); err != nil {
 		return err
 	}
 	return l.openIn(p)

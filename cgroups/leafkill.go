@@ -91,7 +91,7 @@ func (l *Leaf) Pids() ([]int, error) {
 // Signal sends a signal to the present processes in the leaf, and never to another process
 // that has got the number of one.
 func (l *Leaf) Signal(sig unix.Signal) error {
-	return l.failed("signal", l.asGroup().signal(sig))
+	return l.failed("signal", l.asGroup().processes().signal(sig))
 }
 
 // Kill sends SIGKILL to every process in the leaf, and returns when no process is left. The
@@ -119,16 +119,16 @@ func (l *Leaf) Kill(ctx context.Context) error {
 }
 
 func (l *Leaf) killAll(ctx context.Context) error {
-	g := l.asGroup()
-	return g.killAll(ctx, func(left members, again bool) error {
+	ps := l.asGroup().processes()
+	return ps.killAll(ctx, func(left members, again bool) error {
 		if again {
-			if frozen, err := l.parent.frozenV1(); err != nil {
+			if frozen, err := l.parent.processes().frozenV1(); err != nil {
 				return err
 			} else if frozen {
 				return fmt.Errorf("%v: %w", left, ErrFrozen)
 			}
 		}
-		return l.strike(ctx, g, left, again)
+		return l.strike(ctx, ps, left, again)
 	})
 }
 
@@ -151,26 +151,26 @@ func (l *Leaf) forbidForks() error {
 // strike kills the present processes of the leaf. Without a pids controller it freezes the
 // leaf for that, so that they cannot fork. With one it first kills without forbidding
 // forks: a process might end because of a refused fork.
-func (l *Leaf) strike(ctx context.Context, g *Group, left members, again bool) error {
+func (l *Leaf) strike(ctx context.Context, ps processes, left members, again bool) error {
 	_, ok := l.placeOf("pids")
 	switch {
 	case !ok || l.parent.host.Mode == V2:
-		return g.strike(ctx, left, again)
+		return ps.strike(ctx, left, again)
 	case again && ctx.Err() != nil:
 		return stillIn(ctx, left)
 	case again:
-		return g.signal(unix.SIGKILL)
+		return ps.signal(unix.SIGKILL)
 	}
-	return errors.Join(g.signal(unix.SIGKILL), l.forbidForks(), g.signal(unix.SIGKILL))
+	return errors.Join(ps.signal(unix.SIGKILL), l.forbidForks(), ps.signal(unix.SIGKILL))
 }
 
 // frozenV1 tells whether the group stands still, or is to, by the v1 freezer.
-func (g *Group) frozenV1() (bool, error) {
-	t, ok := g.host.v1("freezer")
+func (ps processes) frozenV1() (bool, error) {
+	t, ok := ps.host.v1("freezer")
 	if !ok {
 		return false, nil
 	}
-	dir, err := t.open(g.path)
+	dir, err := t.open(ps.path)
 	if err != nil {
 		return false, unlessGone(err)
 	}
@@ -197,7 +197,7 @@ func (l *Leaf) remove(ctx context.Context) error {
 	defer cancel()
 	for p := (pause{}); ; {
 		var err error
-		if left, err = l.rmdir(left); err != nil || len(left) == 0 {
+		if left, err = rmdir(left, l.name); err != nil || len(left) == 0 {
 			return err
 		}
 		if killed {
@@ -206,16 +206,16 @@ func (l *Leaf) remove(ctx context.Context) error {
 			}
 		}
 		if p.wait(ctx) != nil {
-			g := l.asGroup()
-			return g.busy(g.host.trees)
+			ps := l.asGroup().processes()
+			return ps.busy(ps.host.trees)
 		}
 	}
 }
 
-// rmdir removes the leaf where it is empty and returns where it is not.
-func (l *Leaf) rmdir(places []place) (busy []place, err error) {
+// rmdir removes a leaf where it is empty and returns where it is not.
+func rmdir(places []place, leaf string) (busy []place, err error) {
 	for _, p := range places {
-		switch err := rmdirAt(p.dir, l.name); {
+		switch err := rmdirAt(p.dir, leaf); {
 		case errors.Is(err, unix.EBUSY):
 			busy = append(busy, p)
 		case err != nil && !isGone(err):

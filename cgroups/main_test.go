@@ -155,11 +155,11 @@ func (b *box) limit(totals Totals) {
 		swap.file, swap.value = "memory.swap.max", "0"
 	}
 	if totals.Memory > 0 {
-		_, _ = g.set(swap) // refused, unless the limit of memory rises
+		_, _ = g.files().set(swap) // refused, unless the limit of memory rises
 	}
 	err := ignore(g.LimitTotals(totals), errors.ErrUnsupported)
 	if err == nil && totals.Memory > 0 {
-		_, err = g.set(swap)
+		_, err = g.files().set(swap)
 	}
 	if ignore(err, errors.ErrUnsupported) != nil {
 		b.t.Fatal(err)

@@ -49,7 +49,7 @@ func (l *Leaf) renew(name string, u Usage) (*Leaf, error) {
 	if l.closed || l.killed || l.limited {
 		return nil, errors.New("it was closed, killed or limited")
 	}
-	if err := l.rename(name); err != nil {
+	if err := rename(l.places, l.name, name); err != nil {
 		return nil, err
 	}
 	fresh := &Leaf{name: name, parent: l.parent, home: l.home, places: l.places, tasks: l.tasks, files: l.files}
@@ -77,7 +77,15 @@ func (l *Leaf) blank() error {
 		}
 	}
 	if p, ok := l.placeOf("memory"); ok {
-		if err := l.blankMemory(p); err != nil {
+		var room [32]byte
+		stays, err := l.figure(figure{"memory", "/memory.usage_in_bytes", parseNumber}, room[:])
+		if err == nil && stays > renewable {
+			err = errStays
+		}
+		if err == nil {
+			err = l.reset(p, peakFile)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -87,28 +95,15 @@ func (l *Leaf) blank() error {
 	return nil
 }
 
-func (l *Leaf) blankMemory(p place) error {
-	var room [32]byte
-	stays, err := l.figure(figure{"memory", "/memory.usage_in_bytes", parseNumber}, room[:])
-	if err != nil {
-		return err
-	}
-	if stays > renewable {
-		return errStays
-	}
-	return l.reset(p, peakFile)
-}
-
-// rename gives the leaf another name in each hierarchy, or in none. The caller
-// has mu.
-func (l *Leaf) rename(name string) error {
-	for i, p := range l.places {
-		err := p.rename(l.name, name)
+// rename gives a leaf another name in each place, or in none.
+func rename(places []place, old, now string) error {
+	for i, p := range places {
+		err := p.rename(old, now)
 		if err == nil {
 			continue
 		}
-		for _, done := range l.places[:i] {
-			err = errors.Join(err, done.rename(name, l.name))
+		for _, done := range places[:i] {
+			err = errors.Join(err, done.rename(now, old))
 		}
 		return err
 	}

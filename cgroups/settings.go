@@ -29,37 +29,37 @@ var pidsLimit = kind{v1: "pids", v2: "pids", v1File: "pids.max", v2File: "pids.m
 
 // Settings reads the group's limits, not those of the groups above it.
 func (g *Group) Settings() (Settings, error) {
-	s, err := g.settings()
+	s, err := g.files().settings()
 	return s, g.failed("read the limits of", err)
 }
 
-func (g *Group) settings() (s Settings, err error) {
-	if s.Memory, err = g.number(kind{v1: "memory", v2: "memory", v1File: "memory.limit_in_bytes", v2File: "memory.max"}); err != nil {
+func (f files) settings() (s Settings, err error) {
+	if s.Memory, err = f.number(kind{v1: "memory", v2: "memory", v1File: "memory.limit_in_bytes", v2File: "memory.max"}); err != nil {
 		return s, err
 	}
-	swap, err := g.number(kind{v1: "memory", v2: "memory", v1File: "memory.memsw.limit_in_bytes", v2File: "memory.swap.max"})
+	swap, err := f.number(kind{v1: "memory", v2: "memory", v1File: "memory.memsw.limit_in_bytes", v2File: "memory.swap.max"})
 	if err != nil {
 		return s, err
 	}
 	s.MemoryAndSwap = swap
-	if g.host.Mode == V2 && s.Memory != NoLimit && swap != NoLimit && swap != Unknown {
+	if f.host.Mode == V2 && s.Memory != NoLimit && swap != NoLimit && swap != Unknown {
 		s.MemoryAndSwap = s.Memory + swap // counted apart there
 	}
-	if s.Pids, err = g.number(pidsLimit); err != nil {
+	if s.Pids, err = f.number(pidsLimit); err != nil {
 		return s, err
 	}
-	if s.CPUs, err = g.cpus(); err != nil {
+	if s.CPUs, err = f.cpus(); err != nil {
 		return s, err
 	}
 	for _, file := range []string{"blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device"} {
-		rules, ok, err := g.setting(kind{v1: "blkio", v2: "io", v1File: file, v2File: "io.max"})
+		rules, ok, err := f.setting(kind{v1: "blkio", v2: "io", v1File: file, v2File: "io.max"})
 		if err != nil {
 			return s, err
 		}
 		if ok && rules != "" {
 			s.IO = append(s.IO, strings.Split(rules, "\n")...)
 		}
-		if g.host.Mode == V2 {
+		if f.host.Mode == V2 {
 			break // one file has both
 		}
 	}
@@ -67,14 +67,14 @@ func (g *Group) settings() (s Settings, err error) {
 }
 
 // cpus divides the quota by the period, which v2 has in one file.
-func (g *Group) cpus() (float64, error) {
-	text, ok, err := g.setting(kind{v1: "cpu", v2: "cpu", v1File: "cpu.cfs_quota_us", v2File: "cpu.max"})
+func (f files) cpus() (float64, error) {
+	text, ok, err := f.setting(kind{v1: "cpu", v2: "cpu", v1File: "cpu.cfs_quota_us", v2File: "cpu.max"})
 	if err != nil || !ok {
 		return Unknown, err
 	}
 	quota, period, found := strings.Cut(text, " ")
 	if !found {
-		if period, _, err = g.setting(kind{v1: "cpu", v2: "cpu", v1File: "cpu.cfs_period_us"}); err != nil {
+		if period, _, err = f.setting(kind{v1: "cpu", v2: "cpu", v1File: "cpu.cfs_period_us"}); err != nil {
 			return Unknown, err
 		}
 	}
@@ -89,8 +89,8 @@ func (g *Group) cpus() (float64, error) {
 	return float64(q) / float64(p), nil
 }
 
-func (g *Group) number(k kind) (int64, error) {
-	text, ok, err := g.setting(k)
+func (f files) number(k kind) (int64, error) {
+	text, ok, err := f.setting(k)
 	if err != nil || !ok {
 		return Unknown, err
 	}
@@ -111,18 +111,18 @@ func limitFrom(text string) (int64, error) {
 }
 
 // setting reads a file of the group; ok is false where the host does not have it.
-func (g *Group) setting(k kind) (text string, ok bool, err error) {
-	t, _, ok := g.host.limitHierarchy(k)
+func (f files) setting(k kind) (text string, ok bool, err error) {
+	t, _, ok := f.host.limitHierarchy(k)
 	if !ok {
 		return "", false, nil
 	}
-	dir, err := t.open(g.path)
+	dir, err := t.open(f.path)
 	if err != nil {
 		return "", false, err
 	}
 	defer dir.Close()
 	file := k.v1File
-	if g.host.Mode == V2 {
+	if f.host.Mode == V2 {
 		file = k.v2File
 	}
 	text, err = readFile(dir, file)
@@ -130,4 +130,18 @@ func (g *Group) setting(k kind) (text string, ok bool, err error) {
 		return "", false, nil
 	}
 	return strings.TrimSpace(text), err == nil, err
+}
+
+// PidsWithin returns a limit of tasks, or the present one of the group at path if that is
+// lower.
+func (h *Host) PidsWithin(path string, limit int64) (int64, error) {
+	g, err := h.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	present, err := g.files().number(pidsLimit)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && present == Unknown {
+		return limit, nil
+	}
+	return min(limit, present), g.failed("read the limit of tasks of", err)
 }

@@ -37,9 +37,9 @@ func (t tree) writeSockets(group, value string) error {
 }
 
 // countSockets has a new leaf count its sockets, before anything is in it.
-func (l *Leaf) countSockets(p place) error {
+func (p place) countSockets(leaf string) error {
 	if p.tree.v2 || !slices.Contains(p.tree.controllers, "memory") {
 		return nil
 	}
-	return ignore(p.write(l.name+"/"+socketFile, countSockets), fs.ErrNotExist)
+	return ignore(p.write(leaf+"/"+socketFile, countSockets), fs.ErrNotExist)
 }

@@ -41,8 +41,8 @@ func (g *Group) statsV1() (Stats, error) {
 		{"memory", func() error { return memory.Stat(g.path, &m) },
 			func() { s.Memory, s.MemoryPeak = clamp(m.Memory.Usage.Usage), clamp(m.Memory.Usage.Max) }},
 		{"pids", func() error { return cgroup1.NewPids(g.host.root).Stat(g.path, &m) },
-			func() { s.Pids, s.PidsPeak = clamp(m.Pids.Current), g.pidsPeak() }},
-		{"blkio", func() (err error) { s.IORead, s.IOWritten, err = g.blkio(); return err },
+			func() { s.Pids, s.PidsPeak = clamp(m.Pids.Current), g.files().pidsPeak() }},
+		{"blkio", func() (err error) { s.IORead, s.IOWritten, err = g.files().blkio(); return err },
 			func() {}},
 	} {
 		if _, ok := g.host.v1(c.name); !ok {
@@ -57,7 +57,7 @@ func (g *Group) statsV1() (Stats, error) {
 			c.keep()
 		}
 	}
-	if !exists && !g.exists() {
+	if !exists && !g.files().exists() {
 		return Stats{}, fs.ErrNotExist
 	}
 	return s, nil
@@ -89,7 +89,7 @@ func (g *Group) statsV2() (Stats, error) {
 		}
 	}
 	if slices.Contains(controllers, "pids") {
-		s.Pids, s.PidsPeak = clamp(metrics.Pids.Current), g.pidsPeak()
+		s.Pids, s.PidsPeak = clamp(metrics.Pids.Current), g.files().pidsPeak()
 	}
 	if slices.Contains(controllers, "io") {
 		s.IORead, s.IOWritten = 0, 0

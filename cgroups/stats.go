@@ -31,17 +31,17 @@ func unknownStats() Stats {
 }
 
 // exists reports whether any hierarchy has the group.
-func (g *Group) exists() bool {
-	return slices.ContainsFunc(g.host.trees, func(t tree) bool { return exists(t.path(g.path)) })
+func (f files) exists() bool {
+	return slices.ContainsFunc(f.host.trees, func(t tree) bool { return exists(t.path(f.path)) })
 }
 
 // pidsPeak reads pids.peak, which the library does not read.
-func (g *Group) pidsPeak() int64 {
-	t, ok := g.host.controllerTree("pids")
+func (f files) pidsPeak() int64 {
+	t, ok := f.host.controllerTree("pids")
 	if !ok {
 		return Unknown
 	}
-	dir, err := t.open(g.path)
+	dir, err := t.open(f.path)
 	if err != nil {
 		return Unknown
 	}
@@ -55,12 +55,12 @@ const blkioFile = "blkio.throttle.io_service_bytes_recursive"
 
 // blkio reads the bytes of all disks, for the group and the groups below it. The library
 // reads only those of the group.
-func (g *Group) blkio() (read, written int64, err error) {
-	t, ok := g.host.v1("blkio")
+func (f files) blkio() (read, written int64, err error) {
+	t, ok := f.host.v1("blkio")
 	if !ok {
 		return Unknown, Unknown, nil
 	}
-	dir, err := t.open(g.path)
+	dir, err := t.open(f.path)
 	if err != nil {
 		return Unknown, Unknown, err
 	}

@@ -19,11 +19,11 @@ type Totals struct {
 // errors.ErrUnsupported says that the host has no such limit. On v1 the kernel
 // refuses a total of processor time below that of one of the groups below.
 func (g *Group) LimitTotals(t Totals) error {
-	return g.failed("limit", g.setAll(t.settings(g.host.Mode)))
+	return g.failed("limit", g.files().setAll(t.settings(g.host.Mode)))
 }
 
 // setAll writes all settings, or on an error none.
-func (g *Group) setAll(all []setting) (err error) {
+func (f files) setAll(all []setting) (err error) {
 	var done []setting
 	defer func() {
 		for i := len(done) - 1; err != nil && i >= 0; i-- {
@@ -31,7 +31,7 @@ func (g *Group) setAll(all []setting) (err error) {
 		}
 	}()
 	for _, s := range all {
-		before, err := g.set(s)
+		before, err := f.set(s)
 		if s.optional && errors.Is(err, errors.ErrUnsupported) {
 			continue
 		}
@@ -76,12 +76,12 @@ func (t Totals) settings(mode Mode) []setting {
 }
 
 // set writes a setting, and returns the one that was there.
-func (g *Group) set(s setting) (before setting, err error) {
-	t, ok := g.host.controllerTree(s.controller)
+func (f files) set(s setting) (before setting, err error) {
+	t, ok := f.host.controllerTree(s.controller)
 	if !ok {
-		return s, fmt.Errorf("%s: %w: %s", s.controller, errors.ErrUnsupported, g.host.absence(s.controller))
+		return s, fmt.Errorf("%s: %w: %s", s.controller, errors.ErrUnsupported, f.host.absence(s.controller))
 	}
-	s.dir = t.path(g.path)
+	s.dir = t.path(f.path)
 	text, err := os.ReadFile(s.dir + "/" + s.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, fmt.Errorf("%s: %w", s.file, errors.ErrUnsupported)

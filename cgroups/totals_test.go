@@ -25,7 +25,7 @@ func TestTotalsAreSetTogether(t *testing.T) {
 	check("set")
 	next := Totals{CPUs: 2, Memory: 128 << 20}.settings(b.host.Mode)
 	next[len(next)-1].value = "junk"
-	if err := g.setAll(next); err == nil {
+	if err := g.files().setAll(next); err == nil {
 		t.Error("junk was taken for a limit")
 	}
 	check("after an error")
