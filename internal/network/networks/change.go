@@ -137,7 +137,7 @@ func (n Networks) leave(ctx context.Context, namespace *os.File, network spec.Ne
 		cut, err = n.router().Detach(ctx, namespace, linkName(names))
 	}
 	if network == spec.NetworkProxied || network == anyNetwork.Network && n.hasEgress() {
-		more, left := n.leaveProxied(ctx, namespace, egressKey(names))
+		more, left := n.proxied().leave(ctx, namespace, egressKey(names))
 		cut, err = cut+more, errors.Join(err, left)
 	}
 	return cut, err
@@ -172,12 +172,12 @@ func (n Networks) connectProxied(
 		return 0, err
 	}
 	if from.Network == spec.NetworkProxied {
-		return n.regrantProxied(ctx, namespace, p)
+		return n.proxied().regrant(ctx, namespace, p)
 	}
 	if late {
-		return 0, n.admitAgain(ctx, namespace, p)
+		return 0, n.proxied().admitAgain(ctx, namespace, p)
 	}
-	return 0, n.admit(ctx, namespace, p)
+	return 0, n.proxied().admit(ctx, namespace, p)
 }
 
 // namesOf are the names of the sandbox's objects, which a network needs.

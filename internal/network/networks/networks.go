@@ -172,7 +172,7 @@ func (n Networks) Prune(ctx context.Context, known func() ([]string, error)) err
 		links, err := living()
 		return links[link], err
 	}
-	return errors.Join(n.router().Prune(ctx, isLive), n.pruneProxied(ctx, isLive))
+	return errors.Join(n.router().Prune(ctx, isLive), n.proxied().prune(ctx, isLive))
 }
 
 // Disconnect ends the connection of a sandbox that is being removed. Its processes have ended. A

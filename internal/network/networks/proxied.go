@@ -74,20 +74,25 @@ func Check(c spec.Config) error {
 	return err
 }
 
+// proxied is the proxied network: it captures the connections of sandboxes in their namespaces.
+type proxied struct{ egress egress.Egress }
+
+func (n Networks) proxied() proxied { return proxied{n.egress()} }
+
 // admit has the sandbox's namespace capture connections for the proxied network. After an error the namespace
 // captures nothing.
-func (n Networks) admit(ctx context.Context, namespace *os.File, p proxiedShare) error {
+func (d proxied) admit(ctx context.Context, namespace *os.File, p proxiedShare) error {
 	l, err := capture.Open(namespace, p.ports)
 	if err != nil {
 		return err
 	}
-	err = n.egress().Admit(ctx, p.box, l)
+	err = d.egress.Admit(ctx, p.box, l)
 	if err = errors.Join(err, l.Close()); err == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statedir.CleanupTime)
 	defer cancel()
-	_, left := n.leaveProxied(ctx, namespace, p.box.Key) // the network may have admitted it before the error
+	_, left := d.leave(ctx, namespace, p.box.Key) // the network may have admitted it before the error
 	return errors.Join(err, left)
 }
 
@@ -101,27 +106,27 @@ func (n Networks) attachProxied(ctx context.Context, namespace func() (*os.File,
 	if err != nil {
 		return err
 	}
-	return attachError(r.Config.Network, n.admit(ctx, inside, p))
+	return attachError(r.Config.Network, n.proxied().admit(ctx, inside, p))
 }
 
-// regrantProxied changes the rules of a sandbox in the proxied network, and returns the number of its sockets
+// regrant changes the rules of a sandbox in the proxied network, and returns the number of its sockets
 // that have ended. A sandbox that is not served is admitted. Without TPROXY a change of the ports ends all
 // connections.
-func (n Networks) regrantProxied(ctx context.Context, namespace *os.File, p proxiedShare) (cut int, err error) {
+func (d proxied) regrant(ctx context.Context, namespace *os.File, p proxiedShare) (cut int, err error) {
 	before, err := capture.Connections(namespace)
 	if err != nil {
 		return 0, err
 	}
-	err = n.egress().Change(ctx, p.box)
+	err = d.egress.Change(ctx, p.box)
 	if errors.Is(err, egress.ErrUnknown) {
-		return before, n.admitAgain(ctx, namespace, p)
+		return before, d.admitAgain(ctx, namespace, p)
 	}
 	if err == nil {
 		err = capture.SetPorts(namespace, p.ports)
 	}
 	if errors.Is(err, capture.ErrReopen) {
-		if err = n.egress().Suspend(ctx, p.box.Key); err == nil {
-			return before, n.admit(ctx, namespace, p)
+		if err = d.egress.Suspend(ctx, p.box.Key); err == nil {
+			return before, d.admit(ctx, namespace, p)
 		}
 	}
 	if err != nil {
@@ -131,11 +136,11 @@ func (n Networks) regrantProxied(ctx context.Context, namespace *os.File, p prox
 	return max(before-after, 0), err
 }
 
-// leaveProxied takes the proxied network from the sandbox, and returns the number of its sockets that have
+// leave takes the proxied network from the sandbox, and returns the number of its sockets that have
 // ended. The counts and names of the sandbox stay.
-func (n Networks) leaveProxied(ctx context.Context, namespace *os.File, key string) (cut int, err error) {
+func (d proxied) leave(ctx context.Context, namespace *os.File, key string) (cut int, err error) {
 	cut, err = capture.Remove(namespace)
-	return cut, errors.Join(err, n.egress().Suspend(ctx, key))
+	return cut, errors.Join(err, d.egress.Suspend(ctx, key))
 }
 
 // withhold keeps the sandbox out of the proxied network until the next admission that a command asks for.
@@ -150,19 +155,19 @@ func (n Networks) withhold(ctx context.Context, id string) error {
 // errNotKept is the cause if the present network of a sandbox is stricter than that of its record.
 var errNotKept = errors.New("an earlier change of its network could not be written to the record")
 
-// pruneProxied dismisses sandboxes that are gone.
-func (n Networks) pruneProxied(ctx context.Context, isLive func(key string) (bool, error)) error {
-	keys, err := n.egress().Keys()
+// prune dismisses sandboxes that are gone.
+func (d proxied) prune(ctx context.Context, isLive func(key string) (bool, error)) error {
+	keys, err := d.egress.Keys()
 	for _, key := range keys {
 		live, unknown := isLive(key)
 		if unknown != nil {
 			return errors.Join(err, unknown)
 		}
 		if !live {
-			err = errors.Join(err, n.egress().Dismiss(ctx, key))
+			err = errors.Join(err, d.egress.Dismiss(ctx, key))
 		}
 	}
-	return errors.Join(err, n.egress().Prune())
+	return errors.Join(err, d.egress.Prune())
 }
 
 // IsServed says whether the sandbox of a record has its network. A sandbox in the proxied network has none
@@ -209,7 +214,7 @@ func (n Networks) Restore(ctx context.Context, box *record.Sandbox) error {
 		return box.Why(ctx, &fault.SandboxError{ID: box.ID, Err: fault.ErrNotRunning})
 	}
 	defer namespace.Close()
-	err = n.admitAgain(ctx, namespace, p)
+	err = n.proxied().admitAgain(ctx, namespace, p)
 	if errors.Is(err, unix.EADDRINUSE) { // an error here would let the sandbox stop all commands of its owner
 		return n.endWithout(ctx, box, r, fmt.Errorf("serve the sandbox again: %w", err))
 	}
@@ -220,9 +225,9 @@ func (n Networks) Restore(ctx context.Context, box *record.Sandbox) error {
 const killTime = 2 * time.Second
 
 // admitAgain admits a sandbox whose earlier worker can still be on its way out.
-func (n Networks) admitAgain(ctx context.Context, namespace *os.File, p proxiedShare) error {
+func (d proxied) admitAgain(ctx context.Context, namespace *os.File, p proxiedShare) error {
 	for end := time.Now().Add(killTime); ; {
-		err := n.admit(ctx, namespace, p)
+		err := d.admit(ctx, namespace, p)
 		if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(end) {
 			return err
 		}

@@ -55,7 +55,7 @@ func TestNewPortsNeedNewListenersWithoutTPROXY(t *testing.T) {
 	n := Networks{record.Roots{State: t.TempDir(), Data: t.TempDir()}}
 	inside := netnstest.New(t)
 	p := proxiedShare{egress.Box{Key: "box", Allow: []string{"192.0.2.1:80"}}, []spec.PortRange{{First: 80, Last: 80}}}
-	if err := n.admit(t.Context(), inside, p); err != nil {
+	if err := n.proxied().admit(t.Context(), inside, p); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -65,14 +65,14 @@ func TestNewPortsNeedNewListenersWithoutTPROXY(t *testing.T) {
 		testhost.Eventually(t, "the processes of the network end", func() bool { return !statedir.Exists(filepath.Join(n.egress().Dir, "control")) })
 	})
 	netnstest.Shell(t, inside, "echo '"+listenedRules+"' | nft -f -")
-	if _, err := n.regrantProxied(t.Context(), inside, p); err != nil {
+	if _, err := n.proxied().regrant(t.Context(), inside, p); err != nil {
 		t.Fatal(err)
 	}
 	if table := netnstest.Shell(t, inside, "nft list ruleset"); !strings.Contains(table, "listened") {
 		t.Errorf("the same ports: %s", table)
 	}
 	p.ports = []spec.PortRange{{First: 81, Last: 81}}
-	if _, err := n.regrantProxied(t.Context(), inside, p); err != nil {
+	if _, err := n.proxied().regrant(t.Context(), inside, p); err != nil {
 		t.Fatal(err)
 	}
 	if table := netnstest.Shell(t, inside, "nft list ruleset"); !strings.Contains(table, "81") {
