@@ -207,8 +207,8 @@ func (c *Container) Signal(s unix.Signal) error {
 	if errors.Is(err, ErrNotRunning) && c.initRuns() {
 		return c.signalThreads(s)
 	}
-	if err == nil && s == unix.SIGKILL && !c.hasPidNamespace() { // libcontainer has killed all its processes
-		return c.killWithoutMainThread()
+	if err == nil && s == unix.SIGKILL && !hasPidNamespace(c.lc) { // libcontainer has killed all its processes
+		return killWithoutMainThread(c.lc)
 	}
 	if errors.Is(err, os.ErrProcessDone) { // since libcontainer looked
 		return ErrNotRunning
@@ -247,7 +247,7 @@ func (c *Container) Kill() error {
 // namespace. libcontainer does so when it destroys the container, and gives up removing
 // its groups a second later.
 func (c *Container) killRest() {
-	if c.hasPidNamespace() {
+	if hasPidNamespace(c.lc) {
 		return
 	}
 	for end := time.Now().Add(killPatience); ; time.Sleep(5 * time.Millisecond) {
@@ -260,8 +260,8 @@ func (c *Container) killRest() {
 }
 
 // hasPidNamespace says that the container's processes end together with its init.
-func (c *Container) hasPidNamespace() bool {
-	config := c.lc.Config()
+func hasPidNamespace(lc *libcontainer.Container) bool {
+	config := lc.Config()
 	return config.Namespaces.IsPrivate(configs.NEWPID)
 }
 

@@ -89,7 +89,7 @@ func (c *Container) signalThreads(s unix.Signal) error {
 		return err
 	}
 	if s == unix.SIGKILL {
-		return c.thaw()
+		return thaw(c.lc)
 	}
 	return nil
 }
@@ -104,19 +104,19 @@ func sendSignal(pidfd *os.File, s unix.Signal) error {
 
 // killWithoutMainThread kills the processes of the container that have lost their main thread. cgroup.kill
 // signals main threads only (Linux 6.18, cgroup.c:__cgroup_kill): such processes outlive the kill.
-func (c *Container) killWithoutMainThread() error {
-	pids, _ := c.lc.Processes() // without a cgroup of its own libcontainer has killed the init only
+func killWithoutMainThread(lc *libcontainer.Container) error {
+	pids, _ := lc.Processes() // without a cgroup of its own libcontainer has killed the init only
 	var errs []error
 	for _, pid := range pids {
 		if process.LacksMainThread(pid) {
-			errs = append(errs, c.killMember(pid))
+			errs = append(errs, killMember(lc, pid))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // killMember kills a process if it is the container's when it is held by a descriptor.
-func (c *Container) killMember(pid int) error {
+func killMember(lc *libcontainer.Container, pid int) error {
 	pidfd, err := openPidFD(pid)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) { // ended; see PidFD
 		return nil
@@ -125,7 +125,7 @@ func (c *Container) killMember(pid int) error {
 		return err
 	}
 	defer pidfd.Close()
-	pids, err := c.lc.Processes()
+	pids, err := lc.Processes()
 	if err != nil || !slices.Contains(pids, pid) {
 		return err
 	}
@@ -136,8 +136,8 @@ func (c *Container) killMember(pid int) error {
 }
 
 // thaw lets the container's processes go on. A killed process in a frozen cgroup of v1 does not end before.
-func (c *Container) thaw() error {
-	state, err := c.lc.State()
+func thaw(lc *libcontainer.Container) error {
+	state, err := lc.State()
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (c *Container) setPaused(config configs.Config) error {
 	if err == nil {
 		err = lc.Set(config)
 	}
-	return errors.Join(err, c.thaw())
+	return errors.Join(err, thaw(c.lc))
 }
 
 // whyNotJoined is the reason why no process can join a container, or the error. procfs does not show the
