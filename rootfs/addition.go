@@ -138,6 +138,7 @@ type Additions struct {
 type addition struct {
 	target string
 	src    *source
+	node   *node  // in the plan of the additions
 	area   string // the area in the store that has the mount point; empty: the skeleton
 	below  []string
 	make   []string
@@ -177,21 +178,12 @@ func (s *Shown) Open(cfg Config, uids, gids []specs.LinuxIDMapping) (_ *Addition
 		return nil, err
 	}
 	for _, add := range a.all {
-		if len(p.nodeAt(add.target).children) > 0 { // secrets to hide, or file systems mounted below
+		if len(add.node.children) > 0 { // secrets to hide, or file systems mounted below
 			return nil, fmt.Errorf("%s has parts of its own mounts: %w", add.target, ErrNotAddable)
 		}
 	}
 	a.root.trees = p.number()
 	return a, a.takeTrees()
-}
-
-// nodeAt is the node of a target that was placed.
-func (p *plan) nodeAt(target string) *node {
-	n := p.root
-	for _, name := range split(target) {
-		n = n.children[name]
-	}
-	return n
 }
 
 // place finds the mount point of a target, and notes the source in the plan of the additions.
@@ -208,13 +200,13 @@ func (a *Additions) place(p *plan, t target) error {
 			return fmt.Errorf("%s lies in %s: %w", t.target, other.target, ErrNotAddable)
 		}
 	}
+	add.node = &node{kind: bindNode, src: t.src, named: true}
 	a.all = append(a.all, add)
-	n := &node{kind: bindNode, src: t.src, named: true}
-	p.root.putBelow(t.target[1:], n, newDir)
+	p.root.putBelow(t.target[1:], add.node, newDir)
 	if t.src.overlay == nil {
 		return nil
 	}
-	return p.placeSubmounts(n, t.target)
+	return p.placeSubmounts(add.node, t.target)
 }
 
 // find finds the directory of the sandbox's own that has, or will have, the mount point. It returns

@@ -26,15 +26,22 @@ type mounts struct {
 	below  []*mountinfo.Info
 }
 
-// checkedMountsOf is mountsOf with the check of refuseMounts.
+// checkedMountsOf is mountsOf, and refuses a tree with one of the kernel's own file systems in it.
+// None of those can be idmapped, so each tree that should be is found here, and
+// the others are brought here.
 func (t *mountTable) checkedMountsOf(s *source) (m mounts, err error) {
 	if m, err = t.mountsOf(s); err != nil {
 		return m, err
 	}
-	return m, s.refuseMounts(m)
+	for _, i := range m.below {
+		if kernelViewType(i.FSType) {
+			return m, s.forbidden(fmt.Sprintf("has a %s file system mounted below, at %s, which shows the host's kernel; unmount it", i.FSType, i.Mountpoint))
+		}
+	}
+	return m, nil
 }
 
-// mountsOf returns the mounts above and below a source, and refuses nothing.
+// mountsOf returns the mounts above and below a source.
 func (t *mountTable) mountsOf(s *source) (m mounts, err error) {
 	if t.all == nil {
 		if t.all, err = mountinfo.GetMounts(nil); err != nil {
@@ -55,18 +62,6 @@ func (t *mountTable) mountsOf(s *source) (m mounts, err error) {
 		}
 	}
 	return m, nil
-}
-
-// refuseMounts refuses a tree with one of the kernel's own file systems in it.
-// None of those can be idmapped, so each tree that should be is found here, and
-// the others are brought here.
-func (s *source) refuseMounts(m mounts) error {
-	for _, i := range m.below {
-		if kernelViewType(i.FSType) {
-			return s.forbidden(fmt.Sprintf("has a %s file system mounted below, at %s, which shows the host's kernel; unmount it", i.FSType, i.Mountpoint))
-		}
-	}
-	return nil
 }
 
 // refuseMixed finds out, for a writable tree that could not be idmapped, whether

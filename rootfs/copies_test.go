@@ -135,8 +135,8 @@ func TestAFileThatChangesIsNotShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.write("conf", "after\n")
-	if err := c.share([]candidate{one}); err == nil {
-		t.Error("the new text is shared for the old state")
+	if err := c.share([]candidate{one}); err == nil || err.Error() != "a file changes" {
+		t.Errorf("share: %v", err)
 	}
 	if got := versions(t, s.store); p.root.under != nil || len(got) != 1 {
 		t.Errorf("shared %v, versions %q", p.root.under != nil, got)

@@ -19,6 +19,9 @@ func TestDevicesCanBeUsed(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(m.Devices, "null"), []byte("x"), 0); err != nil {
 		t.Error(err)
 	}
+	if text, err := os.ReadFile(filepath.Join(m.Devices, "null")); err != nil || len(text) > 0 {
+		t.Errorf("null has %q, %v", text, err)
+	}
 	if notes := r.Notes(); len(notes) > 0 {
 		t.Errorf("notes: %q", notes)
 	}

@@ -96,18 +96,13 @@ func (c *etcPlan) takePHP() error {
 const texFiles = "/var/lib/texmf"
 
 func (p *plan) takeTeX() error {
-	s, err := p.sources.open(texFiles)
+	s, err := p.openHost(texFiles)
 	if hostpaths.Absent(err) || err == nil && (!s.dir || !s.public()) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	v, err := p.hostView(s)
-	if err != nil {
-		return err
-	}
-	v.show(s)
 	p.root.putBelow(texFiles[1:], &node{kind: bindNode, src: s}, newDir)
 	return nil
 }

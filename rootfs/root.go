@@ -32,11 +32,11 @@ type Root struct {
 	cgroups []Cgroup
 }
 
-// Stamps and HostMounts are [stamps.Stamps] and [stamps.HostMounts].
-type (
-	Stamps     = stamps.Stamps
-	HostMounts = stamps.HostMounts
-)
+// Stamps is [stamps.Stamps].
+type Stamps = stamps.Stamps
+
+// HostMounts is [stamps.HostMounts].
+type HostMounts = stamps.HostMounts
 
 // Open validates a Config and prepares the root. It needs CAP_SYS_ADMIN, and takes sources
 // from the mount namespace of the calling thread. Close releases all that it holds in the

@@ -22,7 +22,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -267,23 +266,12 @@ func (s Store) add(key string, texts map[string]string) (err error) {
 
 // writeCopy writes a file, and the directories above, for every user.
 func writeCopy(top, name, text string) error {
-	for _, dir := range append(parents(name), "") {
-		at := filepath.Join(top, dir)
-		if err := os.MkdirAll(at, 0o755); err != nil {
-			return err
-		}
-		if err := os.Chmod(at, 0o755); err != nil { //nolint:gosec // every user of a sandbox sees the files
-			return err
-		}
-	}
 	at := filepath.Join(top, name)
-	return errors.Join(os.WriteFile(at, []byte(text), 0o644), os.Chmod(at, 0o644)) //nolint:gosec // as above
-}
-
-// parents are the directories above a relative path.
-func parents(name string) (all []string) {
-	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
-		all = append(all, dir)
+	for dir := filepath.Dir(at); len(dir) >= len(top); dir = filepath.Dir(dir) {
+		err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)) //nolint:gosec // every user of a sandbox sees the files
+		if err != nil {
+			return err
+		}
 	}
-	return all
+	return errors.Join(os.WriteFile(at, []byte(text), 0o644), os.Chmod(at, 0o644)) //nolint:gosec // as above
 }
