@@ -1,9 +1,7 @@
 package cgroups
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"slices"
 	"strconv"
@@ -56,20 +54,8 @@ const blkioFile = "blkio.throttle.io_service_bytes_recursive"
 // blkio reads the bytes of all disks, for the group and the groups below it. The library
 // reads only those of the group.
 func (f files) blkio() (read, written int64, err error) {
-	t, ok := f.host.v1("blkio")
-	if !ok {
-		return Unknown, Unknown, nil
-	}
-	dir, err := t.open(f.path)
-	if err != nil {
-		return Unknown, Unknown, err
-	}
-	defer dir.Close()
-	table, err := readFile(dir, blkioFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Unknown, Unknown, nil // Linux before 4.18
-	}
-	if err != nil {
+	table, ok, err := f.setting(kind{v1: "blkio", v1File: blkioFile}) // since Linux 4.18
+	if err != nil || !ok {
 		return Unknown, Unknown, err
 	}
 	return parseBlkio(table)

@@ -122,7 +122,7 @@ type Version struct {
 // A Source has the texts for a new version.
 type Source struct {
 	Dir   int       // a descriptor of the directory of the files
-	Began time.Time // when a caller looked at the first state of a file
+	Began time.Time // before the caller looked at the first state
 	Read  func() (texts map[string]string, err error)
 }
 

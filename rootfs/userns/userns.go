@@ -1,4 +1,5 @@
-// Package userns makes user namespaces that carry the maps of idmapped mounts, and belong to any user.
+// Package userns has the ids of a sandbox on the host. It makes user namespaces that carry the maps of idmapped
+// mounts, and belong to any user.
 package userns
 
 import (
