@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// With runs f with the rights to files of a user and the user's groups, the primary one first,
+// With runs f with the rights to files of a user and the user's groups, at least one and the primary one first,
 // and without the capabilities that go around them, as file servers do: setfsuid(2) is of the
 // calling thread and takes CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH and their like from it
 // (capabilities(7), "Effect of user ID changes on capabilities").
